@@ -173,6 +173,8 @@ TEST(Kill, RefusesWhatMakesNoSense) {
                             {"kill", "12", "--wait", "-1"}}) {
     EXPECT_EQ(run(machine.yoke(words)).exit_code, 64) << testing::PrintToString(words);
   }
+  EXPECT_THAT(run(machine.yoke({"kill", "12", "--wait", "-1"})).err,
+              testing::StartsWith("yoke kill: --wait -1: give 0 to 86400 seconds"));
 }
 
 TEST(Kill, AHungGpuDoesNotKeepItFromWorking) {

@@ -91,6 +91,82 @@ TEST(ProfileCommand, PrintsTheAnswerFirst) {
   EXPECT_EQ(Json::parse(one.out)["straggler"]["rank"], 1);
 }
 
+/// Writes the traces of a simulated training into a folder of its own.
+std::string write_traces(const TemporaryFolder& folder, const std::string& name, const Training& training) {
+  std::filesystem::create_directory(folder.path(name));
+  const auto all = simulate(training);
+  for (size_t rank = 0; rank < all.traces.size(); ++rank) {
+    folder.write(fmt::format("{}/r{}.json", name, rank), all.traces[rank]);
+  }
+  return folder.path(name);
+}
+
+TEST(ProfileCommand, ComparesTwoTrainings) {
+  TemporaryFolder folder;
+  const auto a = write_traces(folder, "a", {.seed = 1, .num_ranks = 2});
+  const auto b = write_traces(folder, "b", {.seed = 2, .num_ranks = 2, .loader_us = 60'000});
+  const auto text = yoke({"--compare", a, b});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, testing::MatchesRegex("B's step takes [0-9.]+ ms longer than A's .*: [0-9.]+ ms in the data "
+                                              "loader\\.\n\nphase +A ms(.|\n)*"));
+  EXPECT_EQ(yoke({"--compare", b, a}).out.substr(0, 14), "B's step takes");
+  const auto json = Json::parse(yoke({"--compare", a, b, "--json"}).out);
+  EXPECT_EQ(json["cause"]["phase"], "data_loading");
+  EXPECT_FALSE(json["step"]["is_noise"]);
+  EXPECT_GT(json["step"]["difference_ms"], 5);
+
+  const auto same = yoke({"--compare", a, write_traces(folder, "c", {.seed = 3, .num_ranks = 2})});
+  EXPECT_THAT(same.out, testing::StartsWith("B's step takes as long as A's"));
+}
+
+TEST(ProfileCommand, FindsWhatWasPlantedInARecordedTraining) {
+  const auto compare = [](const std::string& a, const std::string& b) {
+    const auto folder = [](const std::string& name) { return std::string(YOKE_RECORDED "/") + name + "/traces"; };
+    const auto result = yoke({"--compare", folder(a), folder(b), "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    auto json = Json::parse(result.out);
+    double a_ms = 0, b_ms = 0;  // phases are all of the step
+    for (const auto& one : json["phases"]) {
+      a_ms += one["a_ms"].get<double>();
+      b_ms += one["b_ms"].get<double>();
+    }
+    EXPECT_NEAR(a_ms, json["step"]["a_ms"].get<double>(), 0.06) << result.out;
+    EXPECT_NEAR(b_ms, json["step"]["b_ms"].get<double>(), 0.06) << result.out;
+    return json;
+  };
+  EXPECT_EQ(compare("healthy_mlp", "slow_dataset")["cause"]["phase"], "data_loading");
+  EXPECT_EQ(compare("slow_dataset", "healthy_mlp")["cause"]["phase"], "data_loading");
+  EXPECT_EQ(compare("healthy_mlp", "loop_optimizer")["cause"]["phase"], "optimizer");
+  for (const auto& phase : compare("healthy_ddp", "slow_loader_of_one_rank")["phases"]) {
+    EXPECT_EQ(phase["rank"], phase["phase"] == "data_loading" ? Json(1) : Json()) << phase;
+  }
+}
+
+TEST(ProfileCommand, ComparesReportsThatWereSavedAsJson) {
+  TemporaryFolder folder;
+  const auto a = write_traces(folder, "a", {.seed = 1, .num_ranks = 2});
+  const auto b = write_traces(folder, "b", {.seed = 2, .num_ranks = 4, .num_steps = 9, .matmul_us = 600});
+  folder.write("b.json", yoke({"--trace", b, "--json"}).out);
+  const auto result = yoke({"--compare", a, folder.path("b.json")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, yoke({"--compare", a, b}).out);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("A has 2 ranks and B 4"), HasSubstr("A has 5 steps and B 8")));
+}
+
+TEST(ProfileCommand, ComparesTwoThingsThatAreThere) {
+  TemporaryFolder folder;
+  folder.write("a.json", "[" + trace_event("") + "]");
+  folder.write("old.json", R"({"bottleneck": "none", "ranks": []})");
+  EXPECT_EQ(yoke({"--compare", folder.path("a.json")}).exit_code, 64);
+  EXPECT_EQ(yoke({"--compare", folder.path("a.json"), folder.path("none.json")}).exit_code, 66);
+  const auto old = yoke({"--compare", folder.path("a.json"), folder.path("old.json")});
+  EXPECT_EQ(old.exit_code, 65);
+  EXPECT_THAT(old.err, HasSubstr("old.json"));
+  const auto both = yoke({"--compare", folder.path("a.json"), folder.path("a.json"), "--trace", folder.path("a.json")});
+  EXPECT_EQ(both.exit_code, 64);
+  EXPECT_THAT(both.err, HasSubstr("--compare"));
+}
+
 TEST(ProfileCommand, PrintsNothingThatATerminalObeys) {
   TemporaryFolder folder;
   folder.write("rank\x1b[31m\n0.json", "[" + trace_event("") + "]");

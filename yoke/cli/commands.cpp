@@ -55,7 +55,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "profile",
      .summary = "Name the bottleneck of a training",
      .add = add_profile,
-     .rewrite = with_repeated_trace},
+     .rewrite = with_repeated_paths},
     {.name = "ps", .summary = "List the processes on all devices, and what they belong to", .add = add_ps},
     {.name = "release", .summary = "Give claimed devices back", .add = add_release},
     {.name = "reserve", .summary = "Reserve devices for a later time", .add = add_reserve},

@@ -71,6 +71,26 @@ class Accountant {
     }
   }
 
+  /// Divides each step into phases. A piece of time belongs to the first part that has it.
+  void divide(const std::vector<std::pair<Phase, Intervals>>& parts) {
+    auto left = timeline_.in_steps();
+    const auto give = [&](Phase phase, const Intervals& set) {
+      add(set, [phase](Step& step) -> int64_t& { return step.phase_ns[static_cast<size_t>(phase)]; });
+    };
+    for (const auto& [phase, set] : parts) {
+      give(phase, intersect(left, set));
+      left = subtract(left, set);
+    }
+    give(Phase::kRest, left);
+  }
+
+  /// `time_of` has the time of each name.
+  void list_operations(const std::vector<int64_t>& time_of) {
+    for (size_t i = 0; i < time_of.size(); ++i) {
+      if (time_of[i] > 0) account_.operation_ns.emplace_back(trace_.names[i].text, time_of[i]);
+    }
+  }
+
   Step* step_at(int64_t time) {
     const auto index = timeline_.window_at(time);
     return index < 0 ? nullptr : &account_.steps[static_cast<size_t>(index)];
@@ -94,16 +114,21 @@ class Accountant {
     }
   }
 
-  /// Returns the outermost operations of the main thread, in order, except those that begin in `without`.
-  std::vector<Outermost> outermost_operations(const Intervals& without) const {
+  /// Returns the outermost operations of the main thread, in order, except those that begin in `without`. Adds to
+  /// `time_of` the time of each name, without the operations that it calls.
+  std::vector<Outermost> outermost_operations(const Intervals& without, std::vector<int64_t>& time_of) const {
     std::vector<Outermost> outermost;
     std::vector<Interval> open;   // the operations that contain the current one, the outermost first
     std::vector<int64_t> own_ns;  // the time of each open operation, without the operations that it calls
+    std::vector<uint32_t> names;
+    const auto begin = timeline_.windows().front().time.begin, end = timeline_.windows().back().time.end;
     const auto close_until = [&](int64_t time) {
       while (!open.empty() && open.back().end <= time) {
         outermost.back().longest_part_ns = std::max(outermost.back().longest_part_ns, own_ns.back());
+        if (open.back().begin >= begin && open.back().begin < end) time_of[names.back()] += own_ns.back();
         open.pop_back();
         own_ns.pop_back();
+        names.pop_back();
       }
     };
     for (const auto* event : timeline_.events(Kind::kOperation, Kind::kOperation)) {
@@ -114,6 +139,7 @@ class Accountant {
       if (!own_ns.empty()) own_ns.back() -= operation.length();
       open.push_back(operation);
       own_ns.push_back(operation.length());
+      names.push_back(event->name);
     }
     close_until(INT64_MAX);
     std::erase_if(outermost, [&](const Outermost& operation) {
@@ -122,13 +148,25 @@ class Accountant {
     return outermost;
   }
 
+  static bool is_backward(const Name& name) { return name.text.starts_with("autograd::engine::evaluate_function"); }
+
+  Intervals backward() const {
+    std::vector<bool> is_wanted;
+    for (const auto& name : trace_.names) is_wanted.push_back(name.kind == Kind::kOperation && is_backward(name));
+    Intervals found;
+    for (const auto& event : trace_.events) {
+      if (is_wanted[event.name]) found.push_back({event.start_ns, event.end_ns()});
+    }
+    return union_of(std::move(found));
+  }
+
   /// Returns the parts of the optimizer's steps in which a closure computes the loss and its gradients. Each part is
   /// from the beginning of the step to the end of the last gradient function in the step.
   Intervals closures() const {
     const auto& steps = timeline_.of(Kind::kOptimizer);
     Intervals found;
     for (const auto* event : timeline_.events(Kind::kOperation, Kind::kOperation)) {
-      if (!trace_.names[event->name].text.starts_with("autograd::engine::evaluate_function")) continue;
+      if (!is_backward(trace_.names[event->name])) continue;
       const auto after = std::ranges::upper_bound(steps, event->start_ns, {}, &Interval::begin);
       if (after == steps.begin() || std::prev(after)->end <= event->start_ns) continue;
       found.push_back({std::prev(after)->begin, std::min(event->end_ns(), std::prev(after)->end)});
@@ -142,7 +180,9 @@ class Accountant {
     lose(Cause::kDataLoading, loader);
     const auto optimizing = subtract(timeline_.of(Kind::kOptimizer), closures());
     lose(Cause::kOptimizer, subtract(optimizing, loader));
-    if (trace_.host.has_operations == 0) return;  // the trace has only annotations, so other causes are unknown
+    if (trace_.host.has_operations == 0) {  // the trace has only annotations, so other causes are unknown
+      return divide({{Phase::kLoading, loader}, {Phase::kOptimizer, optimizing}});
+    }
 
     // The time that the training thread loses to collectives: it prepares a collective, does nothing else while one
     // runs, or is idle shortly before or after one.
@@ -162,11 +202,18 @@ class Accountant {
     communicating = union_of(std::move(communicating));
     add_collectives(Kind::kHostCollective, communicating);
     add(subtract(computing, communicating), &Step::computing_ns);  // calls of collectives are operations too
+    divide({{Phase::kLoading, loader},
+            {Phase::kCommunication, communicating},
+            {Phase::kOptimizer, optimizing},
+            {Phase::kBackward, backward()},
+            {Phase::kForward, timeline_.of(Kind::kOperation)}});
 
     auto apart = optimizing;
     apart.insert(apart.end(), loader.begin(), loader.end());
     apart = union_of(std::move(apart));
-    const auto operations = outermost_operations(apart);
+    std::vector<int64_t> time_of_operations(trace_.names.size());
+    const auto operations = outermost_operations(apart, time_of_operations);
+    list_operations(time_of_operations);
     Intervals small, parallel;
     std::vector<int64_t> time_of_small(trace_.names.size());
     for (size_t i = 0; i < operations.size(); ++i) {
@@ -196,9 +243,23 @@ class Accountant {
     const auto working = timeline_.of({Kind::kKernel, Kind::kPlainMatmul, Kind::kMemoryBound, Kind::kDeviceCollective});
     add(computing, &Step::computing_ns);
     add_collectives(Kind::kDeviceCollective, subtract(timeline_.of(Kind::kDeviceCollective), computing));
+    const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
+    divide({{Phase::kOptimizer, intersect(optimizing, computing)},
+            {Phase::kMatmul, timeline_.of(Kind::kPlainMatmul)},
+            {Phase::kMemoryBound, timeline_.of(Kind::kMemoryBound)},
+            {Phase::kKernels, timeline_.of(Kind::kKernel)},
+            {Phase::kCommunication, timeline_.of(Kind::kDeviceCollective)},
+            {Phase::kCopies, copies},
+            {Phase::kLoading, timeline_.of(Kind::kLoader)},
+            {Phase::kOptimizer, timeline_.of({Kind::kOptimizer, Kind::kDeviceOptimizer})},
+            {Phase::kCopies, timeline_.of(Kind::kCopyCall)}});
+    std::vector<int64_t> time_of(trace_.names.size());
+    for (const auto& event : trace_.events) {
+      if (is_device_work(timeline_.kind_of(event)) && step_at(event.start_ns)) time_of[event.name] += event.duration_ns;
+    }
+    list_operations(time_of);
 
     // The time in which the device works, except on collectives, divided by cause.
-    const auto& optimizing = timeline_.of(Kind::kDeviceOptimizer);
     lose(Cause::kPrecision, subtract(timeline_.of(Kind::kPlainMatmul), optimizing), 1 - 1 / kTensorCoreSpeedup);
     lose(Cause::kMemoryBandwidth, subtract(fusible(), optimizing));
     const auto in_closures = closures();

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "yoke/profile/causes.h"
+#include "yoke/profile/phases.h"
 #include "yoke/profile/trace.h"
 
 namespace yoke::profile {
@@ -27,6 +29,8 @@ struct Step {
   /// 0 here, because only a comparison of all ranks can tell them apart.
   std::array<int64_t, kNumCauses> lost_ns = {};
   std::vector<Collective> collectives;
+  /// The parts of `length_ns`. Waiting is 0 here, and counts as communication.
+  std::array<int64_t, kNumPhases> phase_ns = {};
   int64_t computing_ns = 0;    ///< Time in which the device computes; without a device, in which this process computes.
   int64_t unexplained_ns = 0;  ///< Time in which nothing computes and no event says why.
   int64_t num_syncs = 0;
@@ -43,6 +47,9 @@ struct RankAccount {
   double pageable_share = 0;  ///< Share of the copying time that is spent on copies of pageable memory.
   /// For each cause, the name of the events that took most of its time; empty if no events belong to the cause.
   std::array<std::string, kNumCauses> largest_part;
+  /// The time in all steps of each name: of kernels and copies; without a device, of the training thread's operations
+  /// without those that they call.
+  std::vector<std::pair<std::string, int64_t>> operation_ns;
   int64_t num_without_duration = 0;
   bool is_truncated = false;
   std::vector<Step> steps;

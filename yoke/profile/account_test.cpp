@@ -56,6 +56,57 @@ TEST(Account, TheHostsStepIsDividedByCause) {
   EXPECT_EQ(part_of(account, Cause::kHostSync), "");
 }
 
+/// The phases of a step, in microseconds.
+std::map<std::string, int64_t> phases(const Step& step) {
+  std::map<std::string, int64_t> result;
+  for (size_t i = 0; i < kNumPhases; ++i) {
+    if (step.phase_ns[i] != 0) result.emplace(kPhaseNames[i].name, step.phase_ns[i] / 1000);
+  }
+  return result;
+}
+
+TEST(Account, EachPieceOfTheHostsStepIsInOnePhase) {
+  auto trace = one_step();
+  trace.world_size = 2;
+  trace.add(Kind::kLoader, 0, 100, kHost, "loader");
+  trace.add(Kind::kOperation, 100, 200, kHost, "aten::linear");
+  trace.add(Kind::kOperation, 110, 150, kHost, "aten::addmm");
+  trace.add(Kind::kOperation, 300, 250, kHost, "autograd::engine::evaluate_function: AddmmBackward0");
+  trace.add(Kind::kOperation, 310, 200, kHost, "aten::mm");
+  trace.add(Kind::kHostCollective, 600, 150, kGloo, "gloo:all_reduce");
+  trace.add(Kind::kOptimizer, 800, 120, kHost, "Optimizer.step#SGD.step");
+  trace.add(Kind::kOperation, 810, 40, kHost, "aten::add_");
+  trace.add(Kind::kOperation, 1100, 40, kHost, "after the step");
+  const auto account = account_for(trace);
+  // With the ways to and from it, 550 to 800, the collective is exposed.
+  EXPECT_THAT(phases(account.steps[0]),
+              ElementsAre(Pair("backward", 250), Pair("communication", 250), Pair("data_loading", 100),
+                          Pair("forward", 200), Pair("optimizer", 120), Pair("rest", 80)));
+  EXPECT_THAT(account.operation_ns,
+              testing::UnorderedElementsAre(Pair("aten::linear", 50'000), Pair("aten::addmm", 150'000),
+                                            Pair("autograd::engine::evaluate_function: AddmmBackward0", 50'000),
+                                            Pair("aten::mm", 200'000), Pair("aten::add_", 40'000)));
+}
+
+TEST(Account, EachPieceOfTheDevicesStepIsInOnePhase) {
+  auto trace = one_step();
+  trace.world_size = 2;
+  trace.add(Kind::kLoader, 0, 50, kHost, "loader");
+  trace.add(Kind::kPageableCopy, 60, 40, kStream, "Memcpy HtoD (Pageable -> Device)");
+  trace.add(Kind::kPlainMatmul, 100, 200, kStream, "sgemm");
+  trace.add(Kind::kMemoryBound, 300, 100, kStream, "elementwise");
+  trace.add(Kind::kKernel, 400, 100, kStream, "s16816gemm");
+  trace.add(Kind::kDeviceCollective, 450, 150, kOtherStream, "ncclDevKernel_AllReduce");
+  trace.add(Kind::kDeviceOptimizer, 600, 100, kStream, "Optimizer.step#SGD.step");
+  trace.add(Kind::kMemoryBound, 610, 90, kStream, "multiply");
+  const auto account = account_for(trace);
+  EXPECT_THAT(phases(account.steps[0]),
+              ElementsAre(Pair("communication", 100), Pair("data_loading", 50), Pair("device_copy", 40),
+                          Pair("matmul_float32", 200), Pair("memory_bound", 100), Pair("optimizer", 100),
+                          Pair("other_kernels", 100), Pair("rest", 310)));
+  EXPECT_THAT(account.operation_ns, testing::Contains(Pair("sgemm", 200'000)));
+}
+
 TEST(Account, AHostsCollectiveIsExposedWhereTheTrainingThreadDoesNothingElse) {
   auto trace = one_step();
   trace.add(Kind::kOperation, 0, 200).add(Kind::kCollectiveCall, 200, 10);

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -66,10 +69,23 @@ std::vector<RankAccount> one_of_each_rank(std::vector<RankAccount> accounts) {
     }
     auto& rank = ranks.back();
     std::move(account.steps.begin(), account.steps.end(), std::back_inserter(rank.steps));
+    std::move(account.operation_ns.begin(), account.operation_ns.end(), std::back_inserter(rank.operation_ns));
     rank.num_without_duration += account.num_without_duration;
     rank.is_truncated = rank.is_truncated || account.is_truncated;
   }
   return ranks;
+}
+
+/// REQUIRES: there is a value.
+MeanTime mean_time(const std::vector<double>& values) {
+  double sum = 0, squares = 0;
+  for (const auto value : values) sum += value;
+  const auto count = static_cast<double>(values.size());
+  MeanTime time{.ms = sum / count};
+  if (std::ssize(values) < kMinStepsForError) return time;
+  for (const auto value : values) squares += (value - time.ms) * (value - time.ms);
+  time.error_ms = std::sqrt(squares / (count - 1) / count);
+  return time;
 }
 
 class Judge {
@@ -92,6 +108,8 @@ class Judge {
     if (report_.bottleneck) add_evidence(*report_.bottleneck);
     add_notes();
     report_.confidence = confidence();
+    report_.world_size = ranks_[0].world_size;
+    report_.operations = operations();
     return std::move(report_);
   }
 
@@ -147,6 +165,7 @@ class Judge {
     const auto exposed = share([](const Step& step) { return sum_of(step.collectives, &Collective::exposed_ns); });
     const auto waiting = percent(sum_of(joint_, [&](const JointStep& step) { return step.waiting_ns[index]; }),
                                  sum_of(rank.steps, &Step::length_ns));
+    const auto times = mean_times(index);
     return {.rank = rank.rank,
             .path = rank.path,
             .num_steps = std::ssize(rank.steps),
@@ -156,7 +175,44 @@ class Judge {
             .loading_percent = share([](const Step& step) { return lost_in(step, Cause::kDataLoading); }),
             .communicating_percent = exposed - waiting,
             .waiting_percent = waiting,
-            .unexplained_percent = share(&Step::unexplained_ns)};
+            .unexplained_percent = share(&Step::unexplained_ns),
+            .step = times.step,
+            .phases = times.phases};
+  }
+
+  /// A line with times alone.
+  RankLine mean_times(size_t index) const {
+    const auto& steps = ranks_[index].steps;
+    std::map<int64_t, int64_t> waiting_ns;  // by number of the step
+    for (const auto& step : joint_) waiting_ns[step.ranks[index]->number] = step.waiting_ns[index];
+    std::vector<double> lengths;
+    std::array<std::vector<double>, kNumPhases> phases;
+    for (const auto& step : steps) {
+      auto parts = step.phase_ns;
+      auto& communication = parts[static_cast<size_t>(Phase::kCommunication)];
+      const auto found = waiting_ns.find(step.number);
+      const auto waiting = found == waiting_ns.end() ? 0 : std::min(found->second, communication);
+      communication -= waiting;
+      parts[static_cast<size_t>(Phase::kWaiting)] = waiting;
+      lengths.push_back(milliseconds(step.length_ns));
+      for (size_t i = 0; i < kNumPhases; ++i) phases[i].push_back(milliseconds(parts[i]));
+    }
+    RankLine line{.step = mean_time(lengths)};
+    for (size_t i = 0; i < kNumPhases; ++i) line.phases[i] = mean_time(phases[i]);
+    return line;
+  }
+
+  std::vector<OperationTime> operations() const {
+    std::map<std::string, double> ms;
+    for (const auto& rank : ranks_) {
+      const auto num_parts = static_cast<double>(rank.steps.size() * ranks_.size());
+      for (const auto& [name, ns] : rank.operation_ns) ms[name] += milliseconds(ns) / num_parts;
+    }
+    std::vector<OperationTime> all;
+    for (const auto& [name, time] : ms) all.push_back({name, time});
+    std::ranges::stable_sort(all, std::greater(), &OperationTime::ms_per_step);
+    all.resize(std::min(all.size(), Report::kNumOperations));
+    return all;
   }
 
   std::optional<Straggler> find_straggler() const {

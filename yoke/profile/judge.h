@@ -1,6 +1,8 @@
 // yoke/profile/judge.h -- names the bottleneck of a training, from records of where each rank's time went (account.h).
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +33,16 @@ struct Finding {
   }
 };
 
+/// A mean over steps. `error_ms` is its standard error, from the spread of the steps; nullopt for fewer than
+/// kMinStepsForError.
+struct MeanTime {
+  double ms = 0;
+  std::optional<double> error_ms;
+
+  bool operator==(const MeanTime&) const = default;
+};
+inline constexpr int64_t kMinStepsForError = 3;
+
 struct RankLine {
   int64_t rank = 0;
   std::string path;
@@ -39,6 +51,16 @@ struct RankLine {
   double step_ms = 0;
   double computing_percent = 0, loading_percent = 0, communicating_percent = 0, waiting_percent = 0,
          unexplained_percent = 0;
+  MeanTime step;
+  std::array<MeanTime, kNumPhases> phases = {};
+};
+
+/// How long operations of this name take in a step, as the mean over ranks.
+struct OperationTime {
+  std::string name;
+  double ms_per_step = 0;
+
+  bool operator==(const OperationTime&) const = default;
 };
 
 /// The rank that the others wait for.
@@ -56,6 +78,9 @@ struct Report {
   std::vector<std::string> evidence;  ///< Sentences about the bottleneck.
   std::vector<std::string> notes;     ///< What the traces lack, and which parts of them cannot be used.
   std::vector<RankLine> ranks;        ///< In the order of ranks.
+  std::optional<int64_t> world_size;
+  std::vector<OperationTime> operations;  ///< The largest kNumOperations, in this order.
+  static constexpr size_t kNumOperations = 50;
 };
 
 /// If several accounts of one rank have successive steps, they are joined.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "tests/support/message_of.h"
@@ -59,6 +60,30 @@ TEST(Judge, ARankThatIsAlwaysLateIsNoneOfTheCommunication) {
   ASSERT_TRUE(report.straggler);
   EXPECT_EQ(report.straggler->rank, 8);
   EXPECT_EQ(report.straggler->late_percent, 100);
+}
+
+TEST(Judge, PhasesTellWaitingFromCommunicationAndHaveTheSpreadOfSteps) {
+  const auto rank_of = [](int64_t rank, int64_t exposed_ns) {
+    RankAccount account{.rank = rank, .operation_ns = {{"aten::mm", 3'000'000 * (rank + 1)}, {"aten::add", 3'000}}};
+    for (int64_t i = 0; i < 3; ++i) {
+      auto step = step_with(i, {1, exposed_ns, exposed_ns});
+      step.length_ns = 100 + 30 * i;
+      step.phase_ns[static_cast<size_t>(Phase::kCommunication)] = exposed_ns;
+      account.steps.push_back(step);
+    }
+    return account;
+  };
+  const auto report = judge({rank_of(0, 50), rank_of(1, 10)});
+  const auto ns_of = [&](size_t rank, Phase phase) {
+    return report.ranks[rank].phases[static_cast<size_t>(phase)].ms * 1e6;
+  };
+  EXPECT_NEAR(ns_of(0, Phase::kCommunication), 10, 1e-9);
+  EXPECT_NEAR(ns_of(0, Phase::kWaiting), 40, 1e-9);
+  EXPECT_NEAR(ns_of(1, Phase::kCommunication), 10, 1e-9);
+  EXPECT_NEAR(ns_of(1, Phase::kWaiting), 0, 1e-9);
+  EXPECT_NEAR(report.ranks[0].step.ms * 1e6, 130, 1e-9);
+  EXPECT_NEAR(report.ranks[0].step.error_ms.value() * 1e6, 30 / std::sqrt(3), 1e-9);
+  EXPECT_EQ(report.operations, (std::vector<OperationTime>{{"aten::mm", 1.5}, {"aten::add", 0.001}}));
 }
 
 TEST(Judge, WhatMostRanksHaveInCommonIsACause) {

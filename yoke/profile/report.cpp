@@ -74,6 +74,13 @@ Table ranks_table(const Report& report) {
 /// Rounds to two decimals, because a trace is not more precise.
 double rounded(double value) { return std::round(value * 100) / 100; }
 
+/// Times to a microsecond, for comparisons.
+double precise(double ms) { return std::round(ms * 1000) / 1000; }
+
+Json json_of(const MeanTime& time) {
+  return {{"ms", precise(time.ms)}, {"error_ms", time.error_ms ? Json(precise(*time.error_ms)) : Json()}};
+}
+
 }  // namespace
 
 std::string to_text(const Report& report, int64_t width) {
@@ -91,6 +98,8 @@ std::string to_text(const Report& report, int64_t width) {
 nlohmann::ordered_json to_json(const Report& report) {
   Json ranks = Json::array(), causes = Json::array();
   for (const auto& rank : report.ranks) {
+    Json phases = Json::object();
+    for (size_t i = 0; i < kNumPhases; ++i) phases[kPhaseNames[i].name] = json_of(rank.phases[i]);
     ranks.push_back({{"rank", rank.rank},
                      {"trace", printable(rank.path)},
                      {"steps", rank.num_steps},
@@ -100,7 +109,9 @@ nlohmann::ordered_json to_json(const Report& report) {
                      {"data_loading_percent", rounded(rank.loading_percent)},
                      {"communication_percent", rounded(rank.communicating_percent)},
                      {"waiting_percent", rounded(rank.waiting_percent)},
-                     {"unexplained_percent", rounded(rank.unexplained_percent)}});
+                     {"unexplained_percent", rounded(rank.unexplained_percent)},
+                     {"step", json_of(rank.step)},
+                     {"phases", std::move(phases)}});
   }
   for (const auto& finding : report.findings) {
     causes.push_back({{"cause", rule_of(finding.cause).name},
@@ -118,7 +129,11 @@ nlohmann::ordered_json to_json(const Report& report) {
                {"ranks", std::move(ranks)},
                {"advice", named ? rule_of(named->cause).advice : ""},
                {"causes", std::move(causes)},
-               {"notes", json_list(report.notes, printable)}};
+               {"notes", json_list(report.notes, printable)},
+               {"world_size", or_null(report.world_size)},
+               {"operations", json_list(report.operations, [](const OperationTime& operation) {
+                  return Json{{"name", printable(operation.name)}, {"ms_per_step", precise(operation.ms_per_step)}};
+                })}};
   if (report.straggler) {
     json["straggler"] = {{"rank", report.straggler->rank},
                          {"late_percent", rounded(report.straggler->late_percent)},

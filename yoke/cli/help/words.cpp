@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "yoke/base/error.h"
 
@@ -76,11 +77,13 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
     return has([](unsigned char c) { return std::isdigit(c) != 0; }) ||
            (word.size() > 2 && has([](unsigned char c) { return std::isupper(c) != 0 || std::isdigit(c) != 0; }));
   };
+  constexpr std::string_view kTakeValues[] = {"--wait", "--signal", "-s", "--device", "-d", "--deadline", "--vendor"};
   std::vector<std::string> result;
   bool is_over = false;
   for (const auto& word : words) {
     is_over = is_over || word == "--";
-    if (!is_over && is_signal(word)) {
+    const bool is_value = !result.empty() && std::ranges::find(kTakeValues, result.back()) != std::end(kTakeValues);
+    if (!is_over && !is_value && is_signal(word)) {
       result.emplace_back("--signal");
       result.push_back(word.substr(1));
     } else {
@@ -104,18 +107,18 @@ std::vector<std::string> with_joined_option(const std::vector<std::string>& word
   return result;
 }
 
-std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words) {
+std::vector<std::string> with_repeated_paths(const std::vector<std::string>& words) {
   std::vector<std::string> result;
-  bool is_trace = false;  // the words are values of --trace
+  std::string option;  // whose values the words are
   for (auto word = words.begin(); word != words.end(); ++word) {
     if (*word == "--") {
       result.insert(result.end(), word, words.end());
       break;
     }
     if (word->starts_with('-')) {
-      is_trace = *word == "--trace";
-    } else if (is_trace && result.back() != "--trace") {
-      result.emplace_back("--trace");
+      option = *word == "--trace" || *word == "--compare" ? *word : "";
+    } else if (!option.empty() && result.back() != option) {
+      result.push_back(option);
     }
     result.push_back(*word);
   }

@@ -40,15 +40,17 @@ Words split_words(const std::vector<std::string>& words, const OptionNames& name
 std::optional<std::string> find_empty_value(const std::vector<std::string>& words,
                                             const std::function<bool(std::string_view)>& may_be_empty);
 
-/// Replaces kill(1)'s "-9", "-KILL" and "-SIGKILL" by "--signal" and "9", "KILL" or "SIGKILL". Stops at a "--".
+/// Replaces kill(1)'s "-9", "-KILL" and "-SIGKILL" by "--signal" and "9", "KILL" or "SIGKILL", unless it is the
+/// value of an option. Stops at a "--".
 std::vector<std::string> with_signal_option(const std::vector<std::string>& words);
 
 /// Joins "--option" and the word after it into "--option=--batch-size", because CLI11 takes a word that begins with a
 /// dash as an option, not as a value. Stops at a "--".
 std::vector<std::string> with_joined_option(const std::vector<std::string>& words);
 
-/// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program. Stops at a "--".
-std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words);
+/// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program; "--compare A B", too. Stops at a
+/// "--".
+std::vector<std::string> with_repeated_paths(const std::vector<std::string>& words);
 
 /// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V", up to a "--". Returns the last value V.
 /// Errors  kInvalidArgument: the value is missing.

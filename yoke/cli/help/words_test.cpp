@@ -77,6 +77,8 @@ TEST(Words, SignalsMayBeWrittenAsForKill) {
   EXPECT_THAT(with_signal_option({"-SIGUSR1"}), ElementsAre("--signal", "SIGUSR1"));
   EXPECT_THAT(with_signal_option({"-d", "0", "-s", "9", "--mine", "-"}),
               ElementsAre("-d", "0", "-s", "9", "--mine", "-"));
+  EXPECT_THAT(with_signal_option({"12", "--wait", "-1", "-9"}), ElementsAre("12", "--wait", "-1", "--signal", "9"));
+  EXPECT_THAT(with_signal_option({"--yes", "-9"}), ElementsAre("--yes", "--signal", "9"));
   EXPECT_THAT(with_signal_option({"--", "-9"}), ElementsAre("--", "-9"));
 }
 
@@ -113,11 +115,12 @@ TEST(WaitLimit, IsTheNextWordIfThatIsALengthOfTimeAndTheProgramKeepsItsOwn) {
   EXPECT_THAT(split({"--wait=5m", "--wait"}).own, ElementsAre("--wait=5m", "--wait=forever"));
 }
 
-TEST(RepeatedTrace, EachPathIsAValueOfItsOwn) {
-  EXPECT_THAT(with_repeated_trace({"--trace", "a", "b", "--json", "--trace", "c"}),
+TEST(RepeatedPaths, EachPathIsAValueOfItsOwn) {
+  EXPECT_THAT(with_repeated_paths({"--trace", "a", "b", "--json", "--trace", "c"}),
               ElementsAre("--trace", "a", "--trace", "b", "--json", "--trace", "c"));
-  EXPECT_THAT(with_repeated_trace({"--pid", "1"}), ElementsAre("--pid", "1"));
-  EXPECT_THAT(with_repeated_trace({"--", "x", "--trace", "a", "b"}), ElementsAre("--", "x", "--trace", "a", "b"))
+  EXPECT_THAT(with_repeated_paths({"--compare", "a", "b"}), ElementsAre("--compare", "a", "--compare", "b"));
+  EXPECT_THAT(with_repeated_paths({"--pid", "1"}), ElementsAre("--pid", "1"));
+  EXPECT_THAT(with_repeated_paths({"--", "x", "--trace", "a", "b"}), ElementsAre("--", "x", "--trace", "a", "b"))
       << "the program's own words";
 }
 

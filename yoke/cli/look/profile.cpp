@@ -17,6 +17,7 @@
 #include "yoke/cli/options/job.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/launch/job/job_client.h"
+#include "yoke/profile/compare.h"
 #include "yoke/profile/judge.h"
 #include "yoke/profile/record.h"
 #include "yoke/profile/report.h"
@@ -27,6 +28,7 @@ namespace {
 
 struct ProfileArgs {
   std::vector<std::string> traces;
+  std::vector<std::string> compared;  ///< None or two.
   std::string job;
   int64_t pid = 0;
   std::optional<int64_t> wait;  ///< nullopt: as many as suit a program that starts, or that runs.
@@ -66,6 +68,23 @@ int profile_traces(const ProfileArgs& args, Context& context) {
     for (auto& path : profile::find_traces(word)) paths.push_back(std::move(path));
   }
   context.out << shown(judge_traces(paths, context), args, output_width(context));
+  return kExitOk;
+}
+
+/// One side of a comparison: the report in a file, or of traces.
+profile::Report side(const std::string& word, const Context& context) {
+  if (auto report = profile::read_report(word)) return std::move(*report);
+  return judge_traces(profile::find_traces(word), context);
+}
+
+int compare_traces(const ProfileArgs& args, Context& context) {
+  const auto a = side(args.compared[0], context), b = side(args.compared[1], context);
+  const auto comparison = profile::compare(a, b);
+  if (args.json) {
+    context.out << profile::to_json(comparison).dump(2) << '\n';
+    return kExitOk;
+  }
+  context.out << profile::to_text(comparison, output_width(context));
   return kExitOk;
 }
 
@@ -148,19 +167,26 @@ int profile_running(const ProfileArgs& args, Context& context) {
 
 int run_profile(const ProfileArgs& args, Context& context) {
   const int num_ways = (args.traces.empty() ? 0 : 1) + (context.rest.empty() ? 0 : 1) + (args.pid == 0 ? 0 : 1) +
-                       (args.job.empty() ? 0 : 1);
+                       (args.job.empty() ? 0 : 1) + (args.compared.empty() ? 0 : 1);
   if (num_ways == 0) {
     refuse(
         "name what to profile: a program, as in `yoke profile -- python train.py`; --pid or --job of one that "
         "runs; or traces, --trace FOLDER; `yoke profile --help` has examples");
   }
-  if (num_ways > 1) refuse("give one of a program, --pid, --job and --trace, since each is profiled in its own way");
+  if (num_ways > 1) {
+    refuse("give one of a program, --pid, --job, --trace and --compare, since each is profiled in its own way");
+  }
   if (args.stop && context.rest.empty()) {
     refuse("--stop ends a program that `yoke profile -- CMD` has started; `yoke stop` ends a job");
   }
-  if (!args.out.empty() && !args.traces.empty()) {
-    refuse("--out keeps traces that are recorded; those of --trace stay where they are");
+  if (!args.out.empty() && !(args.traces.empty() && args.compared.empty())) {
+    refuse("--out keeps traces that are recorded; those of --trace and --compare stay where they are");
   }
+  if (!args.compared.empty() && args.compared.size() != 2) {
+    refuse("--compare takes two, A and B, and {} given; several traces of one training go into a folder",
+           args.compared.size() == 1 ? "one is" : fmt::format("{} are", args.compared.size()));
+  }
+  if (!args.compared.empty()) return compare_traces(args, context);
   if (!args.traces.empty()) return profile_traces(args, context);
   return context.rest.empty() ? profile_running(args, context) : profile_program(args, context);
 }
@@ -172,6 +198,10 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
             "Record all ranks of a job on this host: its number in `yoke jobs`, or its run id");
   add_value(cmd, "--trace", args.traces, "PATH...",
             "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
+      ->take_all();
+  add_value(cmd, "--compare", args.compared, "A B",
+            "Say by how much B's step differs from A's, and where: of two traces, folders with them, reports of "
+            "--json, or folders of a train::Run")
       ->take_all();
   add_number(cmd, "--wait", args.wait, {"N", 0, 1e9},
              "Steps that are left out first (default: 5 of a program that starts, else 0)");
@@ -201,6 +231,8 @@ void add_profile(CLI::App& cmd, Context& context) {
       "  yoke profile --job 4120                          all ranks of a job that runs already\n"
       "  yoke profile --trace log/                        traces that torch.profiler has written\n"
       "  yoke profile --trace log/ --json | jq -r .bottleneck\n"
+      "  yoke profile --compare before/ after/            what has become slower, or faster\n"
+      "  yoke profile --compare runs/a runs/b             the same of two runs of train::Run, without traces\n"
       "\n"
       "Steps end with the optimizer's step. The report of a program goes to standard error, JSON to standard output "
       "(then the program's output goes to standard error).\n"

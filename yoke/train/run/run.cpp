@@ -51,10 +51,10 @@ std::string folder_of_others(const dist::World& world, const std::string& first)
 Run::Run(dist::World& world, const RunOptions& options) {
   const dist::Activity activity(world, "the construction of a Run");
   const auto given = fmt::format(
-      "name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}, watch {}, check_replicas_every "
-      "{}",
+      "name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}, watch {}, watch_every {} "
+      "ms, check_replicas_every {}",
       options.name, options.folder.string(), options.resume, options.save_every, options.tensorboard, options.log_steps,
-      options.watch, options.check_replicas_every);
+      options.watch, options.watch_every.count(), options.check_replicas_every);
   for (const auto& other : world.all_gather_text(given)) {
     if (other == given) continue;
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
@@ -253,11 +253,9 @@ void Run::begin_batches() {
   if (run.has_empty_rest) run.position = detail::next_epoch(run.position);
   run.is_in_batches = !run.has_empty_rest;
   run.num_ended_before = num_steps_ended();
-  run.windows.clear();
-  run.windows_begin = run.step + 1;  // while the first batch is read, workers start
   if (run.kept) run.optimized = run.state.optimized();
   if (run.is_in_batches && !run.is_accumulating && !run.world.needs_recovery()) run.keep();
-  if (run.options.watch) run.phases.start(detail::Phase::kData);
+  run.begin_watching();
 }
 
 void Run::take_batch() {
@@ -312,6 +310,7 @@ void Run::end_batch_firmly(int64_t num_samples) {
   run.num_samples += num_samples;
   run.epoch_samples += num_samples;
   run.last_step = Clock::now();
+  for (const auto& text : run.watch_step()) say(text);
   run.show_progress();
   if (run.step == run.first_step + 1) {  // a mistake that is in each step is reported before much time has passed
     if (const auto difference = run.figures.difference()) throw Error(ErrorCode::kInvalidArgument, "{}", *difference);
@@ -334,19 +333,6 @@ void Run::end_batch_firmly(int64_t num_samples) {
   }
   if (!run.is_stopped && !run.is_accumulating) run.keep();
   detail::enter(detail::Phase::kData);
-}
-
-/// Collective. Returns what slows the epoch's steps down, on rank 0 and if that is news; otherwise "".
-std::string Run::Impl::describe_slowdown() {
-  if (windows.windows().size() < detail::kMinWindows) return "";  // on all ranks alike
-  std::vector<std::vector<detail::PhaseTimes>> ranks;
-  for (const auto& bytes : world.all_gather_text(detail::to_bytes(windows.windows()))) {
-    ranks.push_back(detail::from_bytes(bytes));
-  }
-  auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin);
-  if (!found || !is_rank_0() || !detail::is_news(slowdown, *found)) return "";
-  slowdown = found;
-  return detail::to_text(*found);
 }
 
 void Run::Impl::show_progress() {
@@ -411,7 +397,7 @@ void Run::end_epoch_firmly() {
                      .time = time});
     run.num_reported = epoch();
   });
-  if (const auto text = run.describe_slowdown(); !text.empty()) say(text);
+  for (const auto& text : run.look()) say(text);
   for (const auto& [name, value] : figures) {
     if (std::isfinite(value) || std::exchange(run.has_said_not_finite, true)) continue;
     say(fmt::format(

@@ -17,6 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -86,10 +87,13 @@ struct RunOptions {
   /// If true, rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, one line per step.
   /// `yoke curve` draws these values. A resumed run first removes the lines of the steps that it repeats.
   bool log_steps = false;
-  /// If true, ranks note where the time of their steps goes, and the end of an epoch says what slows them down: a rank
-  /// for which the others wait, and in which phase; waits for data; or the exchange of gradients. An epoch of fewer
-  /// than 65 steps has no such line.
+  /// If true, ranks note where the time of their steps goes and what memory they have, and rank 0 says at the end of an
+  /// epoch, and within a long one, what slows them down (a rank for which the others wait, and in which phase; waits
+  /// for data; or the exchange of gradients) and whose memory grows with each step. An epoch of fewer than 65 steps has
+  /// no such line. `profile.json` in the run's folder has the times of the newest epoch, for `yoke profile --compare`.
   bool watch = true;
+  /// About how often ranks tell each other what they have noted, within an epoch.
+  std::chrono::milliseconds watch_every = std::chrono::seconds(10);
   /// Steps between comparisons of what ranks hold alike, see ReplicaCheck; 0: never. It is also compared before a
   /// checkpoint is saved, so that none has the state of ranks that differ.
   int64_t check_replicas_every = 200;

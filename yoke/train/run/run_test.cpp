@@ -333,38 +333,6 @@ TEST_F(RunTest, WarnsOnceOfAFigureThatIsNoNumber) {
   EXPECT_EQ(out.find("warning:", first + 1), out.npos) << out;
 }
 
-TEST_F(RunTest, NamesTheRankForWhichTheOthersWait) {
-  const auto shown = [&](const std::string& name, bool watch) {
-    auto given = options(name);
-    given.watch = watch;
-    testing::internal::CaptureStdout();
-    fakes::run_ranks(2, [&](dist::World& world) {
-      yoke::train::Run run(world, given);
-      Net model = fakes::make_seeded(3, [] { return Net(); });
-      DistributedDataParallel net(model, world);
-      Sgd optimizer(net, {.lr = 0.01});
-      const auto x = at::arange(4 * 4 * 74).to(at::kFloat).view({-1, 4}).sin();
-      Loader loader(Samples{.data = x, .target = x.sum(1, true)}, world, {.batch_size = 2});
-      run.state().add("model", net).add("optimizer", optimizer);
-      for (auto& epoch : run.epochs(loader, watch ? 2 : 1)) {
-        for (auto& batch : epoch) {
-          // clock: this is the delay to be found, and far more than what another program takes of a processor
-          if (world.rank() == 1 && run.step() > 8) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          optimizer.zero_grad();
-          at::mse_loss(net(batch.data), batch.target).backward();
-          optimizer.step();
-        }
-      }
-    });
-    return testing::internal::GetCapturedStdout();
-  };
-  const auto text = shown("late", true);
-  EXPECT_THAT(text, testing::ContainsRegex("rank 1 is late by [0-9.]+ ms of each step of [0-9.]+ ms [(][0-9]+ %[)] "
-                                           "since step [0-9]+, in forward; the others wait for it\n"));
-  EXPECT_EQ(text.find("rank 1 is late"), text.rfind("rank 1 is late")) << "the second epoch says nothing new";
-  EXPECT_THAT(shown("unwatched", false), testing::Not(HasSubstr("is late")));
-}
-
 TEST_F(RunTest, AFigureMayBeMissingInAnEpoch) {
   const auto run_until = [&](const std::string& name, int64_t last_epoch, bool resume) {
     fakes::run_ranks(1, [&](dist::World& world) {

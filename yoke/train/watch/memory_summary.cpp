@@ -14,6 +14,7 @@
 #include "yoke/base/text.h"
 #include "yoke/dist/plug.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/watch/detail/memory_growth.h"
 #include "yoke/train/watch/detail/process_memory.h"
 
 namespace yoke::train {
@@ -265,6 +266,12 @@ MemorySummary memory_summary(const MemoryTensors& tensors) {
   add_devices(tensors, summary);
   add_tensors(tensors, summary);
   return summary;
+}
+
+std::optional<int64_t> detail::allocated_bytes(c10::Device device) {
+  auto* const allocator = device.is_cpu() ? nullptr : allocator_of(device.type());
+  if (allocator == nullptr || !allocator->initialized()) return std::nullopt;
+  return stat_of(allocator->getDeviceStats(device.index()).allocated_bytes).now;
 }
 
 }  // namespace yoke::train

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/watch/detail/memory_growth.h"
 #include "yoke/train/watch/detail/process_memory.h"
 
 namespace yoke::train {
@@ -170,6 +171,7 @@ TEST(MemorySummaryTest, ADevicesAllocatorIsReadIfItKeepsFigures) {
   tensors.add("parameters", NamedTensors{{"weight", tensor_on_fake_device(allocator, 300)}});
   const auto without = memory_summary(tensors);
   EXPECT_TRUE(without.devices.empty());
+  EXPECT_FALSE(detail::allocated_bytes(c10::Device(c10::kPrivateUse1, 0)));
   EXPECT_THAT(without.unknown, Contains(HasSubstr("allocator for privateuseone:0 keeps no figures")));
 
   c10::SetAllocator(c10::kPrivateUse1, &allocator);
@@ -178,6 +180,7 @@ TEST(MemorySummaryTest, ADevicesAllocatorIsReadIfItKeepsFigures) {
   const auto& device = summary.devices[0];
   EXPECT_EQ(device.device, "privateuseone:0");
   EXPECT_EQ(device.allocated_bytes.now, 300);
+  EXPECT_EQ(detail::allocated_bytes(c10::Device(c10::kPrivateUse1, 0)), 300);
   EXPECT_EQ(device.reserved_bytes.peak, 2 * kMib);
   EXPECT_EQ(device.total_bytes, std::nullopt);  // this allocator does not report it
   EXPECT_THAT(summary.to_text(), AllOf(HasSubstr("privateuseone:0"), HasSubstr("reserved from the driver"),

@@ -128,13 +128,19 @@ std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>
     return Slowdown{
         .cause = Slowdown::Cause::kData, .phase = Phase::kData, .lost_ms = ms_of(data, 0), .step_ms = ms_of(step, 0)};
   }
-  if (wait >= kExchange * step) {
+  if (ranks.size() > 1 && wait >= kExchange * step) {
     return Slowdown{.cause = Slowdown::Cause::kExchange,
                     .phase = Phase::kWait,
                     .lost_ms = ms_of(wait, 0),
                     .step_ms = ms_of(step, 0)};
   }
   return std::nullopt;
+}
+
+Clock::duration longest_time(const std::vector<std::vector<PhaseTimes>>& ranks) {
+  int64_t longest = 0;
+  for (const auto& times : sums(ranks, 0)) longest = std::max(longest, static_cast<int64_t>(total(times)));
+  return std::chrono::nanoseconds(longest);
 }
 
 std::string to_text(const Slowdown& slowdown) {

@@ -94,6 +94,7 @@ TEST(Slowdown, NamesDataAndTheExchangeThatAllWaitFor) {
   EXPECT_EQ(text_of(equal(4, 8, {1, 4, 6, 7, 2, 0})),
             "7.0 ms of each step of 20 ms (35 %) pass until the gradients are averaged, although no rank is late: the "
             "exchange is slow for this model; average less often or send less");
+  EXPECT_EQ(text_of(equal(1, 8, {1, 4, 6, 7, 2, 0})), "") << "one rank exchanges nothing";
 }
 
 TEST(Slowdown, NeedsEightWindowsOfEachRank) {

@@ -20,6 +20,7 @@
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/replica_check.h"
 #include "yoke/train/run/run.h"
+#include "yoke/train/watch/detail/memory_growth.h"
 #include "yoke/train/watch/detail/slowdown.h"
 #include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/tensorboard.h"
@@ -70,6 +71,11 @@ struct Run::Impl {
   detail::PhaseWindows windows;              // of the epoch
   int64_t windows_begin = 0;                 // the first step in them
   std::optional<detail::Slowdown> slowdown;  // what was said last; only on rank 0
+  int64_t next_look = 0;                     // the step after which ranks look at the times of all, within an epoch
+  detail::MemorySamples memory, device_memory;
+  std::optional<detail::MemoryGrowth> said_growth[2] = {};  // of hosts, of devices; only on rank 0
+  bool was_first_epoch[2] = {};                             // when it was said
+  bool has_warned_of_report = false;
 
   std::optional<KeptStates> kept;  // only if lost ranks are replaced
   bool has_returned = false;       // to an earlier step, and the loop does not know yet
@@ -100,7 +106,15 @@ struct Run::Impl {
   StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
-  std::string describe_slowdown();
+  void begin_watching();  ///< The loop over an epoch's batches begins.
+  void sample_memory();
+  /// Collective, if it is due. A step has ended. Returns what is to be said about the steps of the epoch.
+  std::vector<std::string> watch_step();
+  /// Collective. Looks at the times and the memory of all ranks. Returns what is news, on rank 0, which writes
+  /// profile.json.
+  std::vector<std::string> look();
+  void write_report(const std::vector<std::vector<detail::PhaseTimes>>& ranks,
+                    const std::optional<detail::Slowdown>& found);
   bool lacks_metric(const StringMap& of_epoch);
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/train/detail/step_phases.h"
 
 namespace yoke::train::detail {
@@ -36,12 +37,15 @@ inline constexpr size_t kMinWindows = 8;  ///< With fewer windows, nothing is re
 /// median of the others' by a tenth of the step, and the others' wait is longer than its own by at least half of that.
 /// It is reported if that is so in seven of eight windows, at least eight, up to the last one. On a machine where ranks
 /// share processors, another rank is late in each window. Data are reported if the ranks' waits for batches are 15 % of
-/// all time, the exchange if the shortest wait of all ranks is 20 %.
+/// all time, the exchange if the shortest wait of all ranks, of several, is 20 %.
 ///
 /// `ranks`: of each rank the same number of windows, of `steps_per_window` steps. `first_step` is that of the first
 /// one.
 std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>& ranks, int64_t steps_per_window,
                                       int64_t first_step);
+
+/// The time of all windows of the rank that has the longest.
+Clock::duration longest_time(const std::vector<std::vector<PhaseTimes>>& ranks);
 
 /// A sentence such as "rank 3 is late by 12 ms of each step of 67 ms (18 %) since step 4100, in backward; the others
 /// wait for it".

@@ -1,0 +1,45 @@
+// A training in a Run, for tests of what it says about its steps and its memory.
+//
+//   watched_program FOLDER leak|cache|late
+//
+// leak: rank 1 keeps 160 KiB of each step. cache: it keeps as much in the first half of the first epoch, and 64 MiB
+// of the first evaluation. late: its forward takes 6 ms longer.
+#include <torch/nn/modules/linear.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "yoke/train.h"
+
+namespace train = yoke::train;
+
+int main(int argc, char** argv) {
+  return yoke::run_program("watched_program", [&] {
+    if (argc != 3) throw yoke::Error(yoke::ErrorCode::kInvalidArgument, "usage: watched_program FOLDER CASE");
+    const std::string name = argv[2];
+    const int64_t num_steps = name == "late" ? 200 : 500;
+    at::set_num_threads(1);
+    yoke::dist::World world;
+    train::Run run(world, {.folder = argv[1], .watch_every = std::chrono::milliseconds(500)});
+    torch::nn::Linear model(8, 1);
+    train::DistributedDataParallel net(model, world);
+    train::Sgd optimizer(net, {.lr = 0.01});
+    const auto x = at::randn({num_steps * world.size(), 8});
+    train::Loader loader(train::Samples{.data = x, .target = x.sum(1, true)}, world, {.batch_size = 1});
+    run.state().add("model", net).add("optimizer", optimizer);
+    std::vector<at::Tensor> kept;
+    for (auto& epoch : run.epochs(loader, name == "cache" ? 2 : 1)) {
+      for (auto& batch : epoch) {
+        usleep(name == "late" && world.rank() == 1 ? 9000 : 3000);  // clock: the work of a step
+        optimizer.zero_grad();
+        at::mse_loss(net(batch.data), batch.target).backward();
+        optimizer.step();
+        const bool keeps = name == "leak" || (name == "cache" && run.step() < num_steps / 2);
+        if (keeps && world.rank() == 1) kept.push_back(at::ones({160 << 10}, at::kByte));
+      }
+      if (name == "cache" && run.epoch() == 1 && world.rank() == 1) kept.push_back(at::ones({64 << 20}, at::kByte));
+    }
+    world.shutdown();
+  });
+}

@@ -1,0 +1,49 @@
+// What a Run says about its steps and its memory. Its ranks are processes here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string output_of(const std::string& name, const std::string& folder) {
+  const auto result = run({.argv = {YOKE_COMMAND, "run", "-n", "2", "--", YOKE_WATCHED, folder, name}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result.out;
+}
+
+TEST(WatchedProgram, NamesTheRankWhoseMemoryGrowsBeforeTheEpochEndsAndRunsCanBeCompared) {
+  const TemporaryFolder folder;
+  const auto text = output_of("leak", folder.path("leak"));
+  // malloc, and the lists of what is kept, need a little more than 160 KiB.
+  EXPECT_THAT(text, ContainsRegex("memory of rank 1 grows by 1[5-8][0-9][.]. KiB a step since step [0-9]+, and is "
+                                  "[0-9.]+ MiB now; a cache that fills in the first epoch does so as well"));
+  EXPECT_THAT(text, Not(HasSubstr("memory of rank 0")));
+  EXPECT_LT(text.find("grows"), text.find("    1 ")) << text;
+
+  output_of("late", folder.path("late"));
+  const auto compared = run({.argv = {YOKE_COMMAND, "profile", "--compare", folder.path("leak"),
+                                      folder.path("late/profile.json"), "--json"}});
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  const auto json = nlohmann::json::parse(compared.out);
+  EXPECT_EQ(json["cause"]["phase"], "forward") << compared.out;
+  EXPECT_EQ(json["cause"]["rank"], 1) << compared.out;
+  EXPECT_GT(json["step"]["difference_ms"], 3) << compared.out;
+  EXPECT_EQ(nlohmann::json::parse(slurp(folder.path("late/profile.json")))["bottleneck"], "skew");
+}
+
+TEST(WatchedProgram, SaysNothingLaterOfWhatGrowsAtFirstOrOnce) {
+  const TemporaryFolder folder;
+  // While a cache fills, nobody can know that this will end: it may be said in the first epoch alone.
+  EXPECT_THAT(output_of("cache", folder.path("run")), Not(ContainsRegex("grows by [^;\n]*\n")));
+}
+
+}  // namespace
+}  // namespace yoke::test
