@@ -149,7 +149,7 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
     }
     lost.insert(rank);
     const auto before = job.pids();
-    usleep(random() % 3000);  // to a random place in a step
+    usleep(random() % 3000);  // clock: any moment will do, and a random place in a step is wanted
     ASSERT_EQ(kill(before.at(rank), SIGKILL), 0) << job.command().out() << job.command().err();
     ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << job.command().out() << job.command().err();
     for (const auto& [other, pid] : before) {
