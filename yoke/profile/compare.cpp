@@ -19,7 +19,7 @@ namespace {
 constexpr double kStandardErrors = 3;
 /// Two runs of one program differ by more than this share of A's step, however even the steps of each are.
 constexpr double kLeastNoise = 0.005;
-/// A rank differs alone if most ranks differ by less than this share of its difference.
+/// A rank differs alone if all others differ by less than this share of its difference.
 constexpr double kAlone = 0.5;
 /// A phase is named in the verdict if it has at least this share of the step's difference.
 constexpr double kExplains = 0.25;
@@ -74,11 +74,7 @@ void find_rank(const Report& a, const Report& b, PhaseDifference& phase) {
   const auto &of_a = a.ranks[static_cast<size_t>(most - differences.begin())],
              &of_b = b.ranks[static_cast<size_t>(most - differences.begin())];
   if (std::abs(*most) <= noise_of(of_a.phases[index], of_b.phases[index], of_a.step.ms).value_or(0)) return;
-  std::vector<double> as_much;  // as shares of the largest
-  for (const auto ms : differences) as_much.push_back(ms / *most);
-  const auto middle = as_much.begin() + (std::ssize(as_much) - 1) / 2;
-  std::ranges::nth_element(as_much, middle);
-  if (*middle > kAlone) return;
+  if (std::ranges::count_if(differences, [&](double ms) { return ms / *most > kAlone; }) > 1) return;
   phase.rank = of_a.rank;
   phase.rank_ms = *most;
 }
@@ -134,17 +130,30 @@ std::vector<std::string> notes_of(const Report& a, const Report& b, const TimeDi
   std::vector<std::string> notes;
   if (!has_same_ranks(a, b)) {
     notes.push_back(fmt::format(
-        "A has {} ranks and B {}, not the same ones, so means over ranks are compared and no rank is named.",
-        a.ranks.size(), b.ranks.size()));
+        "A has {} rank{} and B {}, not the same ones, so means over ranks are compared and no rank is named.",
+        a.ranks.size(), a.ranks.size() == 1 ? "" : "s", b.ranks.size()));
   }
   for (const auto& [name, report] : {std::pair("A", &a), std::pair("B", &b)}) {
     if (std::cmp_less(report->ranks.size(), report->world_size.value_or(1))) {
       notes.push_back(fmt::format("{} has {} of {} ranks; waiting for a missing one counts as communication.", name,
                                   report->ranks.size(), *report->world_size));
     }
+    for (const auto& rank : report->ranks) {
+      if (!rank.is_truncated) continue;
+      notes.push_back(
+          fmt::format("{}'s trace of rank {} ends in the middle; the events before count.", name, rank.rank));
+    }
+    if (report->is_of_run) notes.insert(notes.end(), report->notes.begin(), report->notes.end());
   }
   if (steps_of(a) != steps_of(b)) {
-    notes.push_back(fmt::format("A has {} steps and B {}: all times are means of a step.", steps_of(a), steps_of(b)));
+    notes.push_back(fmt::format("The steps of A are {} and those of B {}: all times are means of a step.", steps_of(a),
+                                steps_of(b)));
+  }
+  if (a.is_of_run != b.is_of_run) {
+    notes.push_back(
+        fmt::format("Only {} is of a train::Run, which counts what lies between operations as forward, backward or the "
+                    "optimizer, and a trace as rest: compare the whole step.",
+                    a.is_of_run ? "A" : "B"));
   }
   if (has_device(a) != has_device(b)) {
     notes.push_back(fmt::format(
@@ -177,7 +186,7 @@ std::string verdict(const Comparison& comparison) {
     }
     return moved.empty() ? text : fmt::format("{} But phases differ, in ms: {}.", text, moved);
   }
-  if (in_ms(difference) == in_ms(0)) return fmt::format("B's step takes as long as A's, {}.", in_ms(step.a_ms));
+  if (difference < kWorthARow) return fmt::format("B's step takes as long as A's, {}.", in_ms(step.a_ms));
   const auto change = step.a_ms > 0 ? fmt::format(" ({:+.0f} %)", 100 * step.ms() / step.a_ms) : "";
   auto text =
       fmt::format("B's step takes {} {} than A's{}", in_ms(difference), step.ms() > 0 ? "longer" : "less", change);
@@ -190,7 +199,7 @@ std::string verdict(const Comparison& comparison) {
 /// The share of the step's difference.
 std::optional<double> share_of(const Comparison& comparison, double ms) {
   if (comparison.step.is_noise() || std::abs(comparison.step.ms()) < kWorthARow) return std::nullopt;
-  return 100 * ms / comparison.step.ms();
+  return std::round(1000 * ms / comparison.step.ms()) / 10;
 }
 
 Table phases_table(const Comparison& comparison) {
@@ -257,7 +266,8 @@ Comparison compare(const Report& a, const Report& b) {
   }
   std::ranges::stable_sort(comparison.phases, std::greater(),
                            [](const PhaseDifference& phase) { return std::abs(amount_of(phase)); });
-  if (!comparison.step.is_noise()) comparison.cause = find_cause(comparison, sign);
+  if (!comparison.step.is_noise() && std::abs(comparison.step.ms()) >= kWorthARow)
+    comparison.cause = find_cause(comparison, sign);
   comparison.operations = find_operations(a, b, kWorthAnOperation * comparison.step.a_ms);
   comparison.notes = notes_of(a, b, comparison.step);
   return comparison;

@@ -170,6 +170,7 @@ class Judge {
             .path = rank.path,
             .num_steps = std::ssize(rank.steps),
             .has_device = rank.has_device,
+            .is_truncated = rank.is_truncated,
             .step_ms = milliseconds(sum_of(rank.steps, &Step::length_ns)) / static_cast<double>(rank.steps.size()),
             .computing_percent = share(&Step::computing_ns),
             .loading_percent = share([](const Step& step) { return lost_in(step, Cause::kDataLoading); }),

@@ -48,6 +48,7 @@ struct RankLine {
   std::string path;
   int64_t num_steps = 0;
   bool has_device = false;
+  bool is_truncated = false;  ///< The trace ends in the middle.
   double step_ms = 0;
   double computing_percent = 0, loading_percent = 0, communicating_percent = 0, waiting_percent = 0,
          unexplained_percent = 0;
@@ -79,6 +80,7 @@ struct Report {
   std::vector<std::string> notes;     ///< What the traces lack, and which parts of them cannot be used.
   std::vector<RankLine> ranks;        ///< In the order of ranks.
   std::optional<int64_t> world_size;
+  bool is_of_run = false;                 ///< Of a train::Run, which knows phases without a trace.
   std::vector<OperationTime> operations;  ///< The largest kNumOperations, in this order.
   static constexpr size_t kNumOperations = 50;
 };

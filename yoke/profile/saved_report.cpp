@@ -9,6 +9,7 @@
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/profile/compare.h"
+#include "yoke/profile/trace_file.h"
 
 namespace yoke::profile {
 namespace {
@@ -42,6 +43,7 @@ Report report_of(const Json& json) {
     }
     report.ranks.push_back(std::move(rank));
   }
+  report.is_of_run = json.contains("first_step");
   if (report.ranks.empty()) throw Error(ErrorCode::kDataLoss, "it has no ranks");
   if (const auto& size = json.at("world_size"); !size.is_null()) report.world_size = size.get<int64_t>();
   for (const auto& operation : json.at("operations")) {
@@ -54,12 +56,17 @@ Report report_of(const Json& json) {
 
 std::optional<Report> read_report(const std::filesystem::path& given) {
   std::error_code not_there;
-  const auto path = std::filesystem::is_directory(given, not_there) ? given / "profile.json" : given;
+  const auto path = std::filesystem::is_directory(given, not_there) ? given / kRunReport : given;
   if (!is_report(path)) return std::nullopt;
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   try {
-    return report_of(Json::parse(text));
+    auto report = report_of(Json::parse(text));
+    if (path != given && !traces_in(given).empty()) {
+      report.notes.push_back(fmt::format("Of {}, {} is compared, not the other files for traces there.",
+                                         printable(given.string()), kRunReport));
+    }
+    return report;
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kDataLoss,
                 "{}: this is no report that can be compared ({}); reports of older versions have no phases: give the "

@@ -58,27 +58,37 @@ Trace read_trace_file(const std::filesystem::path& path, const std::function<voi
   return trace;
 }
 
-std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path) {
+std::vector<std::filesystem::path> traces_in(const std::filesystem::path& folder) {
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return {path};
   std::vector<std::filesystem::path> traces;
-  for (auto entry = std::filesystem::directory_iterator(path, error); !error && entry != end(entry);
+  for (auto entry = std::filesystem::directory_iterator(folder, error); !error && entry != end(entry);
        entry.increment(error)) {
     const auto name = entry->path().filename().string();
     std::error_code is_gone;
-    if ((name.ends_with(".json") || name.ends_with(".json.gz")) && entry->is_regular_file(is_gone)) {
-      traces.push_back(entry->path());
-    }
+    const bool has_ending = name.ends_with(".json") || name.ends_with(".json.gz");
+    if (has_ending && name != kRunReport && entry->is_regular_file(is_gone)) traces.push_back(entry->path());
   }
-  if (error) throw system_error(error.value(), printable(path.string()));
-  if (traces.empty()) {
-    throw Error(ErrorCode::kNotFound,
-                "{}: there is no trace in this folder (*.json, *.json.gz); record one with torch.profiler, as `yoke "
-                "profile --help` shows",
-                printable(path.string()));
-  }
+  if (error) throw system_error(error.value(), printable(folder.string()));
   std::ranges::sort(traces);
   return traces;
+}
+
+std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return {path};
+  auto traces = traces_in(path);
+  if (!traces.empty()) return traces;
+  if (std::filesystem::exists(path / "metrics.csv", error)) {
+    throw Error(
+        ErrorCode::kNotFound,
+        "{}: there is no trace in this folder of a train::Run, and no {}, because the Run was not watched or no "
+        "epoch had 65 steps",
+        printable(path.string()), kRunReport);
+  }
+  throw Error(ErrorCode::kNotFound,
+              "{}: there is no trace in this folder (*.json, *.json.gz); record one with `yoke profile --out`, or with "
+              "torch.profiler",
+              printable(path.string()));
 }
 
 }  // namespace yoke::profile

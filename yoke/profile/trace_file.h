@@ -15,8 +15,15 @@ namespace yoke::profile {
 /// Errors  those of read_trace; as errno says; kDataLoss: the compressed data are damaged.
 Trace read_trace_file(const std::filesystem::path& path, const std::function<void(int64_t)>& progress = {});
 
-/// If `path` is a folder, returns all its files that end in .json or .json.gz, sorted by name; otherwise `path`.
-/// Errors  as errno says; kNotFound: there is no such file.
+/// The file in which a train::Run writes the times of its steps. It is no trace.
+inline constexpr const char* kRunReport = "profile.json";
+
+/// Returns all files of a folder that end in .json or .json.gz, but for kRunReport, sorted by name.
+/// Errors  as errno says.
+std::vector<std::filesystem::path> traces_in(const std::filesystem::path& folder);
+
+/// If `path` is a folder, returns traces_in(path); otherwise `path`. Errors  those of traces_in; kNotFound: there is
+/// none.
 std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path);
 
 }  // namespace yoke::profile

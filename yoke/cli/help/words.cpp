@@ -115,6 +115,10 @@ std::vector<std::string> with_repeated_paths(const std::vector<std::string>& wor
       result.insert(result.end(), word, words.end());
       break;
     }
+    if (*word == "--json" && !option.empty() && result.back() == option) {  // its values come after this flag
+      result.insert(result.end() - 1, *word);
+      continue;
+    }
     if (word->starts_with('-')) {
       option = *word == "--trace" || *word == "--compare" ? *word : "";
     } else if (!option.empty() && result.back() != option) {

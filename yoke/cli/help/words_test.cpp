@@ -119,6 +119,8 @@ TEST(RepeatedPaths, EachPathIsAValueOfItsOwn) {
   EXPECT_THAT(with_repeated_paths({"--trace", "a", "b", "--json", "--trace", "c"}),
               ElementsAre("--trace", "a", "--trace", "b", "--json", "--trace", "c"));
   EXPECT_THAT(with_repeated_paths({"--compare", "a", "b"}), ElementsAre("--compare", "a", "--compare", "b"));
+  EXPECT_THAT(with_repeated_paths({"--compare", "--json", "a", "b"}),
+              ElementsAre("--json", "--compare", "a", "--compare", "b"));
   EXPECT_THAT(with_repeated_paths({"--pid", "1"}), ElementsAre("--pid", "1"));
   EXPECT_THAT(with_repeated_paths({"--", "x", "--trace", "a", "b"}), ElementsAre("--", "x", "--trace", "a", "b"))
       << "the program's own words";
