@@ -146,8 +146,8 @@ std::vector<std::string> notes_of(const Report& a, const Report& b, const TimeDi
     if (report->is_of_run) notes.insert(notes.end(), report->notes.begin(), report->notes.end());
   }
   if (steps_of(a) != steps_of(b)) {
-    notes.push_back(fmt::format("The steps of A are {} and those of B {}: all times are means of a step.", steps_of(a),
-                                steps_of(b)));
+    notes.push_back(fmt::format("A has {} step{} and B {}: all times are means of a step.", steps_of(a),
+                                steps_of(a) == "1" ? "" : "s", steps_of(b)));
   }
   if (a.is_of_run != b.is_of_run) {
     notes.push_back(

@@ -70,6 +70,29 @@ TEST(ProfileCompare, WhatAllRanksHaveIsOfNoRank) {
   EXPECT_FALSE(comparison.cause->rank);
 }
 
+TEST(ProfileCompare, OfTwoRanksThatHaveBecomeSlowerNoneIsNamedAlone) {
+  const auto a = training(4);
+  auto b = with_late_rank(a, 1, Phase::kForward, 5);
+  b.ranks[2].phases = b.ranks[1].phases;
+  const auto comparison = compare(a, b);
+  ASSERT_TRUE(comparison.cause);
+  EXPECT_FALSE(comparison.cause->rank);
+}
+
+TEST(ProfileCompare, WithoutADifferenceThereIsNoCause) {
+  const auto one_step = training(1, 1);
+  const auto comparison = compare(one_step, one_step);
+  EXPECT_EQ(first_line(comparison), "B's step takes as long as A's, 40.0 ms.");
+  EXPECT_FALSE(comparison.cause);
+}
+
+TEST(ProfileCompare, SaysThatATraceEndsInTheMiddle) {
+  const auto a = training(2);
+  auto b = a;
+  b.ranks[1].is_truncated = true;
+  EXPECT_THAT(compare(a, b).notes, ElementsAre("B's trace of rank 1 ends in the middle; the events before count."));
+}
+
 TEST(ProfileCompare, WaitingIsNamedOnlyIfNothingElseExplainsIt) {
   const auto a = training(2);
   auto b = a;
@@ -192,6 +215,14 @@ TEST(ProfileCompare, AReportThatWasSavedGivesTheSame) {
   const auto read_run = read_report(folder.path("run"));
   ASSERT_TRUE(read_run);
   EXPECT_EQ(to_text(compare(a, *read_run), kWidth), to_text(compare(a, b), kWidth));
+
+  of_run["first_step"] = 1;
+  folder.write("run/profile.json", of_run.dump());
+  folder.write("run/rank0.json", "{}");
+  const auto beside_traces = read_report(folder.path("run"));
+  ASSERT_TRUE(beside_traces);
+  EXPECT_THAT(compare(a, *beside_traces).notes,
+              ElementsAre(HasSubstr("profile.json is compared"), StartsWith("Only B is of a train::Run")));
 }
 
 TEST(ProfileCompare, AnOlderReportIsRefusedAndAnotherFileIsNone) {
