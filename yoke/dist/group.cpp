@@ -242,9 +242,6 @@ c10d::ProcessGroup& Group::process_group() const {
   return *impl_->group;
 }
 
-int64_t Group::generation() const { return job_->generation; }
-bool Group::needs_recovery() const { return job_->losses && (job_->is_outside || job_->losses->any()); }
-
 Group Group::split(int64_t color, int64_t key) {
   const auto own = at::empty({2}, at::kLong);
   own.mutable_data_ptr<int64_t>()[0] = color;

@@ -201,6 +201,9 @@ void Group::Job::form_again(int64_t number, const std::vector<std::string>& keys
   is_outside = false;
 }
 
+int64_t Group::generation() const { return job_->generation; }
+bool Group::needs_recovery() const { return job_->losses && (job_->is_outside || job_->losses->any()); }
+
 // ---- The World ------------------------------------------------------------------------------------------------------
 
 bool World::is_replaceable() const { return job_->losses != nullptr; }
