@@ -61,9 +61,10 @@ target_compile_options(yoke_flags INTERFACE
 if(YOKE_SANITIZE)
   # TSan must see every access, so tests are instrumented too. With ASan and UBSan only the product is instrumented, so
   # that ccache can reuse the objects of tests from other builds. Optimising would take more time than it saves in the
-  # tests. The four checks below take a third of the compile time, and ASan reports null pointers anyway, so only the
+  # tests, and debug information takes a sixth: UBSan names lines without it, and CXXFLAGS=-g1 brings it back. The four
+  # checks below take a third of the compile time, and ASan reports null pointers anyway, so only the
   # fuzz targets have these checks.
-  set(flags -O0 -g1 -UNDEBUG -fno-omit-frame-pointer -fsanitize=${YOKE_SANITIZE})
+  set(flags -O0 -UNDEBUG -fno-omit-frame-pointer -fsanitize=${YOKE_SANITIZE})
   if(YOKE_SANITIZE MATCHES undefined)
     list(APPEND flags -fno-sanitize=null,alignment,object-size,vptr)
   endif()
@@ -109,6 +110,15 @@ function(yoke_precompile target)
 endfunction()
 
 option(YOKE_TRAINING_AT_O0 "Compile the training half at -O0, in four fifths of the time, to see whether it compiles" OFF)
+
+# yoke_program_options(TARGET): a program or a part of one that leaves the computing to libtorch, and needs no more than -O1.
+function(yoke_program_options target)
+  set(level -O1)
+  if(YOKE_TRAINING_AT_O0)
+    set(level -O0)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:${level}>")
+endfunction()
 
 # yoke_library(ROOM [SHARED] [COMPUTES] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): libyoke_ROOM, named yoke::ROOM.
 # HEADERS are the public headers. A library with HEADERS is installed; a library without HEADERS is not. COMPUTES: the
