@@ -61,10 +61,9 @@ target_compile_options(yoke_flags INTERFACE
 if(YOKE_SANITIZE)
   # TSan must see every access, so tests are instrumented too. With ASan and UBSan only the product is instrumented, so
   # that ccache can reuse the objects of tests from other builds. Optimising would take more time than it saves in the
-  # tests, and debug information takes a sixth: UBSan names lines without it, and CXXFLAGS=-g1 brings it back. The four
-  # checks below take a third of the compile time, and ASan reports null pointers anyway, so only the
+  # tests. The four checks below take a third of the compile time, and ASan reports null pointers anyway, so only the
   # fuzz targets have these checks.
-  set(flags -O0 -UNDEBUG -fno-omit-frame-pointer -fsanitize=${YOKE_SANITIZE})
+  set(flags -O0 -g1 -UNDEBUG -fno-omit-frame-pointer -fsanitize=${YOKE_SANITIZE})
   if(YOKE_SANITIZE MATCHES undefined)
     list(APPEND flags -fno-sanitize=null,alignment,object-size,vptr)
   endif()
