@@ -48,7 +48,8 @@ add_library(yoke_flags INTERFACE)
 # -Wrestrict: GCC 12 wrongly reports overlaps in std::string's operator+ (GCC bug 105651).
 # -Wmaybe-uninitialized: at -O2, GCC 12 wrongly reports members of a std::variant that holds another type.
 # -Wsubobject-linkage: in a unity build, a generated file includes the sources, so GCC takes them for headers.
-target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+# -Wshadow: Clang reports names of other sources of the unit, too.
+target_compile_options(yoke_flags INTERFACE -Wall -Wextra -Wpedantic $<$<CXX_COMPILER_ID:GNU>:-Wshadow> -Wno-missing-field-initializers
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-subobject-linkage -Wno-maybe-uninitialized>
                        $<$<BOOL:${YOKE_WERROR}>:-Werror>
                        # Assertions in headers contain the header's path, and installed libraries must not contain this

@@ -136,7 +136,8 @@ TEST(Update, KillsAskFirst) {
 
 TEST(Update, TheSecondRequestIsSigkill) {
   auto model = press(press(machine(), Key::kDown), "ky");
-  model = update(std::move(model), KillAnswer{*model.requested, ""});
+  const KillAnswer answer{*model.requested, ""};
+  model = update(std::move(model), answer);
   EXPECT_FALSE(model.requested);
   EXPECT_THAT(model.message.text, HasSubstr("sent SIGTERM to 1002"));
   model = press(std::move(model), "k");
@@ -147,7 +148,8 @@ TEST(Update, TheSecondRequestIsSigkill) {
 
 TEST(Update, ASignalThatWasNotSentIsNotTheFirst) {
   auto model = press(press(machine(), Key::kDown), "ky");
-  model = update(std::move(model), KillAnswer{*model.requested, "process 1002 belongs to somebody else"});
+  const KillAnswer answer{*model.requested, "process 1002 belongs to somebody else"};
+  model = update(std::move(model), answer);
   EXPECT_EQ(model.message.text, "process 1002 belongs to somebody else");
   EXPECT_EQ(model.message.style, Style::kBad);
   EXPECT_FALSE(press(std::move(model), "k").asked->is_forced);
