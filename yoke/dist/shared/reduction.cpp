@@ -37,6 +37,8 @@ class ReducingExchange : public Exchange {
     }
   }
 
+  int64_t deposited_bytes() const override { return is_large ? static_cast<int64_t>(sizeof(Place)) : header.bytes; }
+
   void finish(Chunks slots) override {
     if (options_.output == nullptr || header.bytes == 0) return;
     const Range own = options_.scatters ? Range{rank_ * block(), block()} : Range{0, options_.num_elements};
@@ -64,6 +66,19 @@ class ReducingExchange : public Exchange {
       const auto part = schedule_.part(round, other);
       copy_to_shared(chunk + other * lane_, options_.input + part.begin * bytes_, part.size * bytes_);
     }
+  }
+
+  /// Between hosts nothing is reduced in place.
+  Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const override {
+    Pieces pieces;
+    for (const int64_t other : ranks) {
+      pieces.emplace_back(chunk + other * lane_, static_cast<size_t>(schedule_.part(round, other).size * bytes_));
+    }
+    return pieces;
+  }
+
+  int64_t reduced_bytes(int64_t round) const override {
+    return options_.scatters ? 0 : schedule_.part(round, rank_).size * bytes_;
   }
 
   void reduce(int64_t round, Chunks chunks, std::byte* result) override {

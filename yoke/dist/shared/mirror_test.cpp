@@ -1,0 +1,226 @@
+// Groups over several hosts, each with a memory of its own. engine_test.cpp and messages_test.cpp run over two hosts,
+// too, and kill_test.cpp with processes.
+#include "yoke/dist/shared/mirror.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+#include "yoke/dist/shared/run_engines_test.h"
+
+namespace yoke::dist::shared {
+namespace {
+
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+/// Unequal hosts, whose ranks are not in a row.
+const Hosts kThreeHosts = {{0, 2, 4}, {1}, {3, 5}};
+
+Bytes elements_of(int64_t rank, Type type, int64_t count) {
+  std::minstd_rand random(static_cast<unsigned>(rank * 100 + count + 1));
+  Bytes bytes(static_cast<size_t>(count * size_of(type)));
+  for (int64_t i = 0; i < count; ++i) {
+    auto* const at = bytes.data() + i * size_of(type);
+    const auto number = random() % 50;
+    if (type == Type::kF32) {
+      const float value = static_cast<float>(number) / 7;  // rounded differently in another order
+      std::memcpy(at, &value, sizeof value);
+    } else if (type == Type::kF64) {
+      const double value = static_cast<double>(number) / 7;
+      std::memcpy(at, &value, sizeof value);
+    } else if (type == Type::kF16 || type == Type::kBF16) {
+      const auto value = static_cast<uint16_t>((type == Type::kF16 ? 0x3c00 : 0x3f80) + number);
+      std::memcpy(at, &value, sizeof value);
+    } else {
+      *at = static_cast<std::byte>(type == Type::kBool ? number % 2 : number);
+    }
+  }
+  return bytes;
+}
+
+TEST(SharedMirror, AllTypesAndOddSizesHaveTheBitsOfOneHost) {
+  for (const auto& hosts : {kThreeHosts, two_hosts(6)}) {
+    run_hosts(layout_of(6), hosts, [&](Engine& engine, int64_t rank) {
+      for (int number = 0; number <= static_cast<int>(Type::kF64); ++number) {
+        const auto type = static_cast<Type>(number);
+        for (const int64_t count : {0, 1, 3, 1000, 5001, 100'003}) {
+          for (const auto reduction : {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax}) {
+            if (count > 5001 && reduction != Reduction::kSum) continue;
+            std::vector<Bytes> all;
+            std::vector<const std::byte*> sources;
+            for (int64_t other = 0; other < 6; ++other) {
+              sources.push_back(all.emplace_back(elements_of(other, type, count)).data());
+            }
+            auto own = all[static_cast<size_t>(rank)];
+            const ReduceOptions options{
+                .type = type, .reduction = reduction, .input = own.data(), .output = own.data(), .num_elements = count};
+            EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, options), Driver::kWaiter).wait(engine), "");
+            Bytes expected(own.size());
+            reduce(type, reduction, expected.data(), sources, count);
+            ASSERT_EQ(own, expected) << number << " " << count << " " << static_cast<int>(reduction);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(SharedMirror, ReduceScatterGivesEachRankItsBlock) {
+  for (const int64_t block : {1, 77, 30'001}) {
+    run_hosts(layout_of(6), kThreeHosts, [&](Engine& engine, int64_t rank) {
+      std::vector<int64_t> input(static_cast<size_t>(6 * block)), output(static_cast<size_t>(block));
+      std::iota(input.begin(), input.end(), rank * 1000);
+      const ReduceOptions options{.type = Type::kI64,
+                                  .input = reinterpret_cast<const std::byte*>(input.data()),
+                                  .output = reinterpret_cast<std::byte*>(output.data()),
+                                  .num_elements = 6 * block,
+                                  .scatters = true};
+      EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, options)).wait(engine), "");
+      for (int64_t i = 0; i < block; ++i) ASSERT_EQ(output[static_cast<size_t>(i)], 6 * (rank * block + i) + 15'000);
+    });
+  }
+}
+
+TEST(SharedMirror, ThousandsOfSmallOnes) {
+  run_hosts(layout_of(3), {{0, 1}, {2}}, [&](Engine& engine, int64_t rank) {
+    std::vector<std::vector<int32_t>> numbers, received;
+    std::vector<Pending> pending;
+    numbers.reserve(3000);
+    received.reserve(3000);
+    for (int i = 0; i < 3000; ++i) {
+      auto& own = numbers.emplace_back(4, static_cast<int32_t>(rank) + i);
+      auto* const memory = reinterpret_cast<std::byte*>(own.data());
+      pending.push_back(
+          start(engine,
+                make_reduction(engine.layout(), rank,
+                               {.type = Type::kI32, .input = memory, .output = memory, .num_elements = 4}),
+                i % 3 == 0 ? Driver::kWaiter : Driver::kEngine));
+      auto& other = received.emplace_back(1 + static_cast<size_t>(i) % 5, static_cast<int32_t>(rank * 10'000) + i);
+      const bool sends = rank == 2;
+      if (rank == 1) continue;
+      pending.push_back(start(engine, Message{.is_sent = sends,
+                                              .peer = sends ? 0 : 2,
+                                              .data = reinterpret_cast<std::byte*>(other.data()),
+                                              .bytes = std::ssize(other) * 4}));
+    }
+    for (const auto& one : pending) ASSERT_EQ(one.wait(engine), "");
+    for (int i = 0; i < 3000; ++i) {
+      ASSERT_EQ(numbers[static_cast<size_t>(i)][3], 3 + 3 * i);
+      ASSERT_EQ(received[static_cast<size_t>(i)][0], static_cast<int32_t>((rank == 1 ? 1 : 2) * 10'000) + i);
+    }
+  });
+}
+
+// Rank 1 carries what rank 0 sends to its host, and is stopped. So rank 2 does not hear from rank 0, which is alive.
+TEST(SharedMirror, AStoppedCarrierIsNamedAndNotTheRankThatItCarries) {
+  const Hosts hosts = {{0}, {1, 2}};
+  std::vector<UniqueFd> files(2);
+  std::vector<std::shared_ptr<Segment>> segments;
+  for (auto& file : files) segments.push_back(Segment::create(layout_of(3), file));
+  std::vector<Listener> listeners;
+  LinkOptions options{.hosts = hosts, .until = Clock::now() + std::chrono::seconds(60)};
+  for (int rank = 0; rank < 3; ++rank) options.addresses.push_back(listeners.emplace_back("127.0.0.1").address());
+  const Pipe go = make_pipe();
+  std::vector<pid_t> ranks;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    ranks.push_back(fork());
+    if (ranks.back() != 0) continue;
+    const auto segment = segments[host_of(hosts, rank)];
+    options.rank = rank;
+    options.segment = segment.get();
+    Engine engine(segment, {.rank = rank}, connect_hosts(listeners[static_cast<size_t>(rank)], options));
+    const auto broadcast = [&](std::chrono::seconds timeout) {
+      Bytes piece(8);
+      CopyOptions copy{.kind = 1, .root = 0, .bytes = 8};
+      copy.receive.resize(3);
+      if (rank == 0) {
+        copy.send = {piece};
+      } else {
+        copy.receive[0] = piece;
+      }
+      return start(engine, make_copy(engine.layout(), rank, copy), Driver::kWaiter, timeout).wait(engine);
+    };
+    std::byte nothing;
+    CopyOptions barrier{.kind = 2, .send = {std::span(&nothing, 0)}, .bytes = 0};
+    barrier.receive.assign(3, std::span(&nothing, 0));
+    if (!start(engine, make_copy(engine.layout(), rank, barrier)).wait(engine).empty()) _exit(1);
+    if (rank == 1) raise(SIGSTOP);
+    // Rank 0 begins when the parent says that rank 1 has been stopped.
+    char letter = 0;
+    if (read(go.read_end.value(), &letter, 1) != 1) _exit(4);
+    if (rank == 0) broadcast(std::chrono::seconds(60));
+    if (rank == 2) {
+      const auto text = broadcast(std::chrono::seconds(6));
+      _exit(text == "Timed out waiting for ranks 1 of the group" ? 0 : 2);
+    }
+    pause();
+    _exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(ranks[1], &status, WUNTRACED), ranks[1]);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ASSERT_EQ(write(go.write_end.value(), "xx", 2), 2);
+  ASSERT_EQ(waitpid(ranks[2], &status, 0), ranks[2]);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  for (const auto rank : {ranks[0], ranks[1]}) {
+    kill(rank, SIGKILL);
+    waitpid(rank, &status, 0);
+  }
+}
+
+TEST(SharedMirror, WhatMakesNoSenseEndsTheConnection) {
+  UniqueFd file;
+  const auto segment = Segment::create(layout_of(2), file);
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{1} << 60, ~uint64_t{0}}) {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    const UniqueFd other(pair[0]);
+    segment->state(1).is_cut_off = 0;
+    Links links;
+    links.in.push_back({UniqueFd(pair[1]), 1});
+    links.carriers = {kNoCarrier, 0};
+    std::atomic<int> num_rings = 0;
+    Mirror mirror(segment, std::move(links), {.rank = 0, .ring = [&] { ++num_rings; }});
+    const uint64_t frame[] = {offset, 64, 0};
+    ASSERT_EQ(send(other.value(), frame, sizeof frame, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof frame));
+    while (num_rings == 0) std::this_thread::yield();
+    EXPECT_TRUE(segment->has_ended(1));
+  }
+}
+
+// What the network does not take is kept, so that nobody waits who publishes.
+TEST(SharedMirror, ASlowReceiverStopsNobody) {
+  UniqueFd file, copy;
+  const auto segment = Segment::create(layout_of(2), file), there = Segment::create(layout_of(2), copy);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  Links out, in;
+  out.out.push_back({UniqueFd(pair[0]), {1}});
+  out.carriers = {kNoCarrier, 0};
+  Mirror mirror(segment, std::move(out), {.rank = 0, .ring = [] {}});
+  auto& word = segment->state(0).staged;
+  constexpr uint64_t kTimes = 100;
+  const auto size = static_cast<size_t>(segment->layout().chunk_bytes);
+  for (uint64_t i = 1; i <= kTimes; ++i) {
+    std::memset(segment->chunk(0, 0), static_cast<int>(i), size);
+    mirror.publish({word, i}, {{segment->chunk(0, 0), size}});
+  }
+  in.in.push_back({UniqueFd(pair[1]), 0});
+  in.carriers = {1, kNoCarrier};
+  const Mirror receiver(there, std::move(in), {.rank = 1, .ring = [] {}});
+  while (there->state(0).staged.load() != kTimes) std::this_thread::yield();
+  EXPECT_EQ(there->chunk(0, 0)[size - 1], static_cast<std::byte>(kTimes));
+  EXPECT_EQ(there->chunk(0, 0)[0], static_cast<std::byte>(kTimes));
+}
+
+}  // namespace
+}  // namespace yoke::dist::shared
