@@ -92,30 +92,22 @@ TEST(SharedMirror, ReduceScatterGivesEachRankItsBlock) {
 
 TEST(SharedMirror, ThousandsOfSmallOnes) {
   run_hosts(layout_of(3), {{0, 1}, {2}}, [&](Engine& engine, int64_t rank) {
-    std::vector<std::vector<int32_t>> numbers, received;
-    std::vector<Pending> pending;
-    numbers.reserve(3000);
-    received.reserve(3000);
-    for (int i = 0; i < 3000; ++i) {
-      auto& own = numbers.emplace_back(4, static_cast<int32_t>(rank) + i);
+    for (int32_t i = 0; i < 3000; ++i) {
+      std::vector<int32_t> own(4, static_cast<int32_t>(rank) + i);
+      std::vector<int32_t> other(1 + static_cast<size_t>(i) % 5, static_cast<int32_t>(rank * 10'000) + i);
       auto* const memory = reinterpret_cast<std::byte*>(own.data());
-      pending.push_back(
-          start(engine,
-                make_reduction(engine.layout(), rank,
-                               {.type = Type::kI32, .input = memory, .output = memory, .num_elements = 4}),
-                i % 3 == 0 ? Driver::kWaiter : Driver::kEngine));
-      auto& other = received.emplace_back(1 + static_cast<size_t>(i) % 5, static_cast<int32_t>(rank * 10'000) + i);
-      const bool sends = rank == 2;
-      if (rank == 1) continue;
-      pending.push_back(start(engine, Message{.is_sent = sends,
-                                              .peer = sends ? 0 : 2,
-                                              .data = reinterpret_cast<std::byte*>(other.data()),
-                                              .bytes = std::ssize(other) * 4}));
-    }
-    for (const auto& one : pending) ASSERT_EQ(one.wait(engine), "");
-    for (int i = 0; i < 3000; ++i) {
-      ASSERT_EQ(numbers[static_cast<size_t>(i)][3], 3 + 3 * i);
-      ASSERT_EQ(received[static_cast<size_t>(i)][0], static_cast<int32_t>((rank == 1 ? 1 : 2) * 10'000) + i);
+      std::vector<Pending> pending;
+      if (rank != 1) {
+        pending.push_back(start(engine, Message{.is_sent = rank == 2,
+                                                .peer = 2 - rank,
+                                                .data = reinterpret_cast<std::byte*>(other.data()),
+                                                .bytes = std::ssize(other) * 4}));
+      }
+      const ReduceOptions sum{.type = Type::kI32, .input = memory, .output = memory, .num_elements = 4};
+      pending.push_back(start(engine, make_reduction(engine.layout(), rank, sum), Driver::kWaiter));
+      for (const auto& one : pending) ASSERT_EQ(one.wait(engine), "");
+      ASSERT_EQ(own[3], 3 + 3 * i);
+      ASSERT_EQ(other[0], (rank == 1 ? 10'000 : 20'000) + i);
     }
   });
 }
