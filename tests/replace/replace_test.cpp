@@ -134,15 +134,17 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
 
   const TemporaryFolder expected;
   auto options = preload(how);
-  const auto undisturbed = Job(options, program(mode, expected, num_steps, parallel)).command().wait();
+  const auto training = [&](const TemporaryFolder& folder) {
+    auto words = program(mode, folder, num_steps, parallel);
+    if (how == "two_hosts") words.insert(words.begin(), YOKE_ON_TWO_HOSTS);
+    return words;
+  };
+  const auto undisturbed = Job(options, training(expected)).command().wait();
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;
   options.insert(options.end(), {"--replace", std::to_string(num_kills)});
-  auto disturbed = program(mode, folder, num_steps, parallel);
-  // What is expected comes from one host in any case: the bits are the same.
-  if (how == "two_hosts") disturbed.insert(disturbed.begin(), YOKE_ON_TWO_HOSTS);
-  Job job(options, disturbed);
+  Job job(options, training(folder));
   ASSERT_TRUE(job.wait_for_ranks()) << job.command().err();
   const auto launcher = job.command().pid();
   std::mt19937 random(static_cast<unsigned>(num_kills));

@@ -45,6 +45,17 @@ void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+std::vector<int64_t> contributors_of(int64_t num_ranks, const Links& links) {
+  std::vector<int64_t> contributors;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    const bool is_carrier = std::ranges::find(links.out, rank, &Links::Out::carrier) != links.out.end();
+    if (links.out.empty() || links.carriers[static_cast<size_t>(rank)] == kNoCarrier || is_carrier) {
+      contributors.push_back(rank);
+    }
+  }
+  return contributors;
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links links)
@@ -53,6 +64,7 @@ Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links l
       num_ranks_(segment_->layout().num_ranks),
       num_spins_(links.out.empty() ? num_spins_of(num_ranks_) : kNumSpinsOfMany),
       mismatch_patience_(options.mismatch_patience),
+      contributors_(contributors_of(num_ranks_, links)),
       chunks_(static_cast<size_t>(num_ranks_)),
       results_(chunks_.size()),
       consumed_early_(static_cast<size_t>(4 * segment_->layout().num_slots)),
@@ -60,6 +72,10 @@ Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links l
                                 : std::make_unique<Mirror>(segment_, std::move(links),
                                                            Mirror::Options{.rank = rank_, .ring = [this] { ring(); }})),
       messages_(segment_, rank_, mirror_.get(), [this](int64_t rank) { ring(rank); }) {
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    if (carrier_of(rank) == kNoCarrier) locals_.push_back(rank);
+    if (carrier_of(rank) == rank_) targets_.push_back(rank);
+  }
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return is_alive_; });
@@ -329,6 +345,7 @@ bool Engine::begin(Transfer& transfer) {
     return false;
   }
   if (exchange.is_large) {
+    exchange.contributors = contributors_;
     transfer.base = num_rounds_;
     transfer.num_rounds = static_cast<uint64_t>(exchange.begin(slots));
     num_rounds_ += transfer.num_rounds;
@@ -361,14 +378,21 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
       exchange.stage(round, chunk);
       own.staged.store(stage + 1, std::memory_order_seq_cst);
       if (mirror_) {
-        mirror_->publish({own.staged, stage + 1},
-                         [&](const auto& ranks) { return exchange.staged_for(round, chunk, ranks); });
+        mirror_->publish({own.staged, stage + 1}, [&](const auto& ranks) {
+          return exchange.reduces() ? Pieces() : exchange.staged_for(round, chunk, ranks);
+        });
       }
       ring();
       moves = true;
     }
+    if (is_merged(exchange) && transfer.num_merged < transfer.num_staged &&
+        are_staged_here(transfer.base + transfer.num_merged + 1)) {
+      point_at(transfer.base + transfer.num_merged);
+      merge(transfer);
+      moves = true;
+    }
     const auto reduce = transfer.base + transfer.num_reduced;
-    if (transfer.num_reduced < transfer.num_staged && all_have(&RankState::staged, reduce + 1, &exchange.takes_from)) {
+    if (transfer.num_reduced < transfer.num_staged && can_reduce(transfer)) {
       auto* const result = segment_->result(rank_, reduce);
       const auto round = static_cast<int64_t>(transfer.num_reduced++);
       if (exchange.reduces()) {

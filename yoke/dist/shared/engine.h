@@ -46,7 +46,7 @@ struct Transfer {
   bool has_begun = false, is_consumed = false;
   std::string mismatch;  ///< Not empty: another rank has called something else.
   uint64_t base = 0;     ///< The number of rounds before this exchange.
-  uint64_t num_rounds = 0, num_staged = 0, num_reduced = 0, num_taken = 0;
+  uint64_t num_rounds = 0, num_staged = 0, num_merged = 0, num_reduced = 0, num_taken = 0;
 };
 
 /// Ends a collective of which ranks of the group have ended, or have not gone on by its deadline.
@@ -141,8 +141,8 @@ class Engine {
   /// A rank that has ended, if one of `missing` has ended or has given up because of that.
   std::optional<int64_t> lost_rank(const std::vector<int64_t>& missing) const;
   int64_t carrier_of(int64_t rank) const { return mirror_ ? mirror_->carrier_of(rank) : kNoCarrier; }
-  /// Of those that do not go on: in place of one that a stopped rank of this host carries, that rank.
-  std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing) const;
+  /// Of those that do not go on, the ones for which the others wait, too.
+  std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const;
   void give_up(uint64_t why);
   /// Throws the reason why nobody waits any longer for these ranks, if there is one.
   void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
@@ -155,6 +155,11 @@ class Engine {
 
   /// Whether all ranks have published at least `number`; of `which` if not null.
   bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, const std::vector<bool>* which) const;
+  /// Whether what ranks of a host have staged goes to other hosts as one part: a large reduction over several hosts.
+  bool is_merged(const Exchange& exchange) const { return mirror_ && exchange.reduces(); }
+  bool are_staged_here(uint64_t number) const;
+  bool can_reduce(const Transfer& transfer) const;
+  void merge(Transfer& transfer);
 
   // REQUIRES: mutex_ is held.
   /// Deposits in order, as far as slots are free. Returns whether it has deposited anything.
@@ -168,6 +173,9 @@ class Engine {
   const int64_t rank_, num_ranks_;
   const int num_spins_;
   const std::chrono::milliseconds mismatch_patience_;
+  std::vector<int64_t> locals_;                     ///< The ranks of this host.
+  std::vector<int64_t> contributors_;               ///< These, and the carriers of this rank on other hosts.
+  std::vector<int64_t> targets_;                    ///< The ranks of other hosts for which this rank merges.
   std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.
 
   std::mutex mutex_;

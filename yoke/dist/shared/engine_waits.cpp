@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "yoke/base/error.h"
@@ -30,15 +31,30 @@ void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& 
   }
   if (Clock::now() < transfer.deadline) return;
   if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);
-  const auto late = late_ranks(missing);
+  const auto late = late_ranks(missing, transfer);
   throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(late, ", ")), late);
 }
 
-std::vector<int64_t> Engine::late_ranks(const std::vector<int64_t>& missing) const {
+std::vector<int64_t> Engine::late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const {
+  std::vector<int64_t> not_staged;
+  if (transfer.exchange && transfer.has_begun && is_merged(*transfer.exchange)) {
+    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+      const bool is_late = segment_->state(rank).staged < transfer.base + transfer.num_reduced + 1;
+      if (carrier_of(rank) != kNoCarrier && is_late) not_staged.push_back(rank);
+    }
+  }
   std::set<int64_t> late;
   for (const int64_t rank : missing) {
     const auto carrier = carrier_of(rank);
-    late.insert(carrier != kNoCarrier && mirror_->is_stopped(carrier) ? carrier : rank);
+    if (carrier == kNoCarrier) {
+      late.insert(rank);
+    } else if (mirror_->is_stopped(carrier)) {
+      late.insert(carrier);
+    } else if (!not_staged.empty()) {  // what a rank merges waits for what the others of its host have staged
+      late.insert(not_staged.begin(), not_staged.end());
+    } else {
+      late.insert(rank);
+    }
   }
   return {late.begin(), late.end()};
 }
@@ -70,7 +86,19 @@ void Engine::for_each_front(const Transfer& transfer, const Front& front) const 
     const auto next = transfer.base + transfer.num_staged + 1;
     front(lacks(&RankState::taken, std::max(next, num_chunks) - num_chunks));
   }
-  if (transfer.num_reduced < transfer.num_staged) {
+  const auto here = [&](int64_t rank) { return carrier_of(rank) == kNoCarrier; };
+  if (is_merged(exchange)) {
+    if (transfer.num_merged < transfer.num_staged) {
+      const auto is_late = lacks(&RankState::staged, transfer.base + transfer.num_merged + 1);
+      front([&](int64_t rank) { return here(rank) && is_late(rank); });
+    }
+    if (transfer.num_reduced < transfer.num_merged) {
+      const auto is_late = lacks(&RankState::merged, transfer.base + transfer.num_reduced + 1);
+      front([&](int64_t rank) {
+        return !here(rank) && std::ranges::binary_search(contributors_, rank) && is_late(rank);
+      });
+    }
+  } else if (transfer.num_reduced < transfer.num_staged) {
     const auto is_late = lacks(&RankState::staged, transfer.base + transfer.num_reduced + 1);
     front([&](int64_t rank) { return wants(rank) && is_late(rank); });
   }
@@ -134,6 +162,37 @@ void Engine::look_around_for_slots() {
     }
   }
   if (error) set_broken(error);
+}
+
+bool Engine::are_staged_here(uint64_t number) const {
+  return std::ranges::all_of(locals_,
+                             [&](int64_t rank) { return rank == rank_ || segment_->state(rank).staged >= number; });
+}
+
+bool Engine::can_reduce(const Transfer& transfer) const {
+  const auto number = transfer.base + transfer.num_reduced + 1;
+  const auto& exchange = *transfer.exchange;
+  if (!is_merged(exchange)) return all_have(&RankState::staged, number, &exchange.takes_from);
+  return transfer.num_merged > transfer.num_reduced && std::ranges::all_of(contributors_, [&](int64_t rank) {
+           return carrier_of(rank) == kNoCarrier || segment_->state(rank).merged >= number;
+         });
+}
+
+/// What ranks of this host have staged for the ranks of other hosts goes there as one part, from the rank of this host
+/// that carries them.
+void Engine::merge(Transfer& transfer) {
+  auto& exchange = *transfer.exchange;
+  const auto round = static_cast<int64_t>(transfer.num_merged++);
+  const auto number = transfer.base + transfer.num_merged;
+  auto* const chunk = segment_->chunk(rank_, number - 1);
+  if (locals_.size() > 1) exchange.merge(round, chunks_, chunk, locals_, targets_);
+  auto& merged = segment_->state(rank_).merged;
+  merged.store(number, std::memory_order_seq_cst);
+  mirror_->publish({merged, number}, [&](const auto& ranks) -> std::optional<Pieces> {
+    std::vector<int64_t> carried;
+    std::ranges::set_intersection(ranks, targets_, std::back_inserter(carried));
+    return carried.empty() ? std::nullopt : std::optional(exchange.staged_for(round, chunk, carried));
+  });
 }
 
 bool Engine::all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number,

@@ -42,9 +42,16 @@ class Exchange {
   /// Called once, with all slots. Returns the number of rounds, the same on all ranks.
   virtual int64_t begin(Chunks slots) = 0;
   virtual bool reduces() const { return false; }
+  /// The ranks whose chunks reduce() reads: those of this host, and for each other host the rank that has merged its
+  /// ranks' parts. Set by the Engine.
+  std::span<const int64_t> contributors = {};
   virtual void stage(int64_t round, std::byte* chunk) = 0;
   /// The parts of this rank's chunk that any of `ranks` reads.
   virtual Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const = 0;
+  /// Reduces what the ranks `locals` have staged for each of `targets`, ranks of other hosts, into `own`, this rank's
+  /// chunk.
+  virtual void merge(int64_t /*round*/, Chunks /*chunks*/, std::byte* /*own*/, std::span<const int64_t> /*locals*/,
+                     std::span<const int64_t> /*targets*/) {}
   /// Reduces this rank's part. Writes `result` if other ranks take it.
   virtual void reduce(int64_t /*round*/, Chunks /*chunks*/, std::byte* /*result*/) {}
   /// How much of `result` that has written.

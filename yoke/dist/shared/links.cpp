@@ -174,7 +174,8 @@ Links connect_hosts(Listener& listener, const LinkOptions& options) {
       if (carrier == options.rank) expected.insert(other);
     }
     const auto peer = carrier_of(hosts, options.rank, host);
-    links.out.push_back({connect_to_rank(peer, options.addresses[static_cast<size_t>(peer)], options), hosts[host]});
+    links.out.push_back(
+        {connect_to_rank(peer, options.addresses[static_cast<size_t>(peer)], options), hosts[host], peer});
   }
   std::vector<Stranger> strangers;
   const size_t hello_size = sizeof(Hello) + options.segment->head().size();

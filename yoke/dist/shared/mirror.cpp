@@ -95,8 +95,10 @@ void Mirror::publish(const News& news, const Pieces& pieces) {
   for (const auto& outgoing : outgoing_) send(*outgoing, news, pieces);
 }
 
-void Mirror::publish(const News& news, const std::function<Pieces(const std::vector<int64_t>& ranks)>& pieces_for) {
-  for (const auto& outgoing : outgoing_) send(*outgoing, news, pieces_for(outgoing->ranks));
+void Mirror::publish(const News& news, const PiecesFor& pieces_for) {
+  for (const auto& outgoing : outgoing_) {
+    if (const auto pieces = pieces_for(outgoing->ranks)) send(*outgoing, news, *pieces);
+  }
 }
 
 void Mirror::publish_to(int64_t rank, const News& news, const Pieces& pieces) {

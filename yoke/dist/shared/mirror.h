@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -28,6 +29,7 @@ struct Links {
   struct Out {
     UniqueFd socket;
     std::vector<int64_t> ranks;  ///< All ranks of the host to which it leads.
+    int64_t carrier = 0;         ///< The one of them that carries this rank.
   };
   struct In {
     UniqueFd socket;
@@ -59,8 +61,9 @@ class Mirror {
     uint64_t value;
   };
   void publish(const News& news, const Pieces& pieces = {});
-  /// The same, with other pieces for each host. `pieces_for` gets the ranks of a host.
-  void publish(const News& news, const std::function<Pieces(const std::vector<int64_t>& ranks)>& pieces_for);
+  /// The same, with other pieces for each host. `pieces_for` gets the ranks of a host; nullopt: nothing is sent there.
+  using PiecesFor = std::function<std::optional<Pieces>(const std::vector<int64_t>& ranks)>;
+  void publish(const News& news, const PiecesFor& pieces_for);
   /// Only to the host of `rank`; nowhere if that is this host.
   void publish_to(int64_t rank, const News& news, const Pieces& pieces = {});
 

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -25,6 +26,7 @@ using Bytes = std::vector<std::byte>;
 /// Unequal hosts, whose ranks are not in a row.
 const Hosts kThreeHosts = {{0, 2, 4}, {1}, {3, 5}};
 
+/// Of floating point types 0, 1 and 2, whose sums and products are the same in any order.
 Bytes elements_of(int64_t rank, Type type, int64_t count) {
   std::minstd_rand random(static_cast<unsigned>(rank * 100 + count + 1));
   Bytes bytes(static_cast<size_t>(count * size_of(type)));
@@ -32,13 +34,14 @@ Bytes elements_of(int64_t rank, Type type, int64_t count) {
     auto* const at = bytes.data() + i * size_of(type);
     const auto number = random() % 50;
     if (type == Type::kF32) {
-      const float value = static_cast<float>(number) / 7;  // rounded differently in another order
+      const auto value = static_cast<float>(number % 3);
       std::memcpy(at, &value, sizeof value);
     } else if (type == Type::kF64) {
-      const double value = static_cast<double>(number) / 7;
+      const auto value = static_cast<double>(number % 3);
       std::memcpy(at, &value, sizeof value);
     } else if (type == Type::kF16 || type == Type::kBF16) {
-      const auto value = static_cast<uint16_t>((type == Type::kF16 ? 0x3c00 : 0x3f80) + number);
+      constexpr uint16_t kWhole[2][3] = {{0, 0x3c00, 0x4000}, {0, 0x3f80, 0x4000}};
+      const auto value = kWhole[type == Type::kF16 ? 0 : 1][number % 3];
       std::memcpy(at, &value, sizeof value);
     } else {
       *at = static_cast<std::byte>(type == Type::kBool ? number % 2 : number);
@@ -47,7 +50,7 @@ Bytes elements_of(int64_t rank, Type type, int64_t count) {
   return bytes;
 }
 
-TEST(SharedMirror, AllTypesAndOddSizesHaveTheBitsOfOneHost) {
+TEST(SharedMirror, AllTypesAndOddSizes) {
   for (const auto& layout : {layout_of(6), tiny(6)}) {
     run_hosts(layout, kThreeHosts, [&](Engine& engine, int64_t rank) {
       for (int number = 0; number <= static_cast<int>(Type::kF64); ++number) {
@@ -72,6 +75,25 @@ TEST(SharedMirror, AllTypesAndOddSizesHaveTheBitsOfOneHost) {
       }
     });
   }
+}
+
+// Hosts add up their ranks' contributions first. All of them get the same rounding, and again the next time.
+TEST(SharedMirror, AllRanksHaveTheSameBitsEachTime) {
+  constexpr int64_t kSize = 50'001;
+  std::vector<std::vector<float>> results;
+  for (int time = 0; time < 2; ++time) {
+    std::vector<std::vector<float>> of_ranks(6);
+    run_hosts(layout_of(6), kThreeHosts, [&](Engine& engine, int64_t rank) {
+      auto& own = of_ranks[static_cast<size_t>(rank)];
+      std::minstd_rand random(static_cast<unsigned>(rank) + 1);
+      for (int64_t i = 0; i < kSize; ++i) own.push_back(static_cast<float>(random()) / 7);
+      auto* const memory = reinterpret_cast<std::byte*>(own.data());
+      const ReduceOptions sum{.type = Type::kF32, .input = memory, .output = memory, .num_elements = kSize};
+      EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, sum)).wait(engine), "");
+    });
+    results.insert(results.end(), of_ranks.begin(), of_ranks.end());
+  }
+  for (const auto& result : results) ASSERT_EQ(result, results[0]);
 }
 
 TEST(SharedMirror, ReduceScatterGivesEachRankItsBlock) {
@@ -109,6 +131,24 @@ TEST(SharedMirror, ThousandsOfSmallOnes) {
       ASSERT_EQ(own[3], 3 + 3 * i);
       ASSERT_EQ(other[0], (rank == 1 ? 10'000 : 20'000) + i);
     }
+  });
+}
+
+// Rank 2 has announced what it would send, and does not go on. Rank 0 waits for what rank 1 merges, which waits for it.
+TEST(SharedMirror, ARankThatDoesNotGoOnIsNamedAndNotTheOneThatMerges) {
+  std::barrier<> all(3);
+  run_hosts(layout_of(3), {{0}, {1, 2}}, [&](Engine& engine, int64_t rank) {
+    std::vector<int64_t> numbers(100'000, rank);
+    auto* const memory = reinterpret_cast<std::byte*>(numbers.data());
+    const ReduceOptions sum{.type = Type::kI64, .input = memory, .output = memory, .num_elements = std::ssize(numbers)};
+    all.arrive_and_wait();
+    const auto pending =
+        start(engine, make_reduction(engine.layout(), rank, sum), Driver::kWaiter, std::chrono::seconds(1));
+    if (rank != 2) {
+      EXPECT_EQ(pending.wait(engine), "Timed out waiting for ranks 2 of the group");
+    }
+    all.arrive_and_wait();
+    engine.stop();
   });
 }
 

@@ -50,6 +50,7 @@ struct alignas(kLineBytes) RankState {
   std::atomic<uint64_t> is_cut_off = 0;  ///< Of a rank of another host: its connection to this host has ended.
   std::atomic<uint64_t> carried_at = 0;  ///< When the thread of the rank's Mirror ran last, in ms of the host's clock.
   alignas(kLineBytes) std::atomic<uint64_t> staged = 0;    ///< Rounds of which the rank's chunk is filled.
+  std::atomic<uint64_t> merged = 0;                        ///< Rounds of which other hosts can have what they reduce.
   std::atomic<uint64_t> reduced = 0;                       ///< Rounds of which the rank's part of the result is there.
   std::atomic<uint64_t> taken = 0;                         ///< Rounds of which the rank needs no chunk any more.
   alignas(kLineBytes) std::atomic<uint64_t> consumed = 0;  ///< Collectives of which the rank needs no slot any more.
