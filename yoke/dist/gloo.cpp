@@ -1,11 +1,13 @@
 #include "yoke/dist/detail/gloo.h"
 
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "yoke/base/file.h"
@@ -37,7 +39,29 @@ std::string address_towards(const std::string& host, uint16_t port) {
   return "";
 }
 
+/// Returns the first address of an interface; empty if it has none.
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return "";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> addresses(found, freeifaddrs);
+  for (const auto* one = found; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || name != one->ifa_name) continue;
+    const auto family = one->ifa_addr->sa_family;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : family == AF_INET6 ? sizeof(sockaddr_in6) : 0;
+    char text[NI_MAXHOST] = "";
+    if (size > 0 && getnameinfo(one->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) return text;
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string link_address(const RankEnv& rank) {
+  const char* const interfaces = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interfaces == nullptr) return gloo_address(rank);
+  const std::string_view names = interfaces;
+  return address_of_interface(std::string(names.substr(0, names.find(','))));
+}
 
 std::string gloo_address(const RankEnv& rank) {
   if (std::getenv("GLOO_SOCKET_IFNAME") != nullptr) return "";

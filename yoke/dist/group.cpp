@@ -28,6 +28,7 @@
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/outside.h"
+#include "yoke/dist/detail/shared_connect.h"
 #include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
 #include "yoke/dist/error_text.h"
@@ -96,17 +97,6 @@ void refuse_mean_of_integers(const char* collective, const at::Tensor& tensor) {
 
 /// Backends know no complex numbers.
 at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
-
-/// Returns the host name and the boot id. The name alone may not identify a machine: two machines may both be called
-/// "localhost". Two containers on one machine count as two hosts if their names differ.
-std::string name_of_host() {
-  std::string boot;
-  try {
-    boot = read_file("/proc/sys/kernel/random/boot_id");
-  } catch (const Error&) {  // without a boot id (no Linux, or no /proc) only the host name is used
-  }
-  return fmt::format("{} {}", host_name(), boot);
-}
 
 }  // namespace
 

@@ -62,8 +62,8 @@ struct Splits {
   std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
-/// One rank's view of a group of ranks that communicate. On the CPU the ranks of one host share memory, and others use
-/// Gloo; on CUDA they use NCCL.
+/// One rank's view of a group of ranks that communicate. On the CPU the ranks of each host share memory, and
+/// hosts are connected; on CUDA they use NCCL.
 ///
 ///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone

@@ -81,11 +81,10 @@ bool wait_briefly(c10d::Store& store, const std::vector<std::string>& keys) {
 void Group::Job::look_for_replacements() {
   const char* const number = std::getenv(variable::kReplacement);
   if (number == nullptr || env.world_size == 1) return;
-  const auto why_not = !device.is_cpu()                         ? "ranks on GPUs are not replaced"
-                       : env.local_world_size != env.world_size ? "ranks of several hosts are not replaced"
-                       : !env.agent_serves_store                ? "the launcher does not serve the ranks' store"
-                       : !offers_shared_memory()                ? "this rank does not share memory (docs/dist.md)"
-                                                                : nullptr;
+  const auto why_not = !device.is_cpu()          ? "ranks on GPUs are not replaced"
+                       : !env.agent_serves_store ? "the launcher does not serve the ranks' store"
+                       : !offers_shared_memory() ? "this rank does not share memory (docs/dist.md)"
+                                                 : nullptr;
   replacement = parse_int(number).value_or(0);
   if (why_not == nullptr) {
     losses = std::make_shared<Losses>();
@@ -94,9 +93,14 @@ void Group::Job::look_for_replacements() {
   } else if (replacement > 0) {
     throw Error(ErrorCode::kFailedPrecondition, "rank {} was started again alone, and cannot join the others: {}",
                 env.rank, why_not);
-  } else if (env.rank == 0) {
-    fmt::print(stderr, "rank 0: --replace has no effect, because {}\n", why_not);
+  } else {
+    replace_none(why_not);
   }
+}
+
+void Group::Job::replace_none(const char* why) {
+  losses.reset();
+  if (env.rank == 0) fmt::print(stderr, "rank 0: --replace has no effect, because {}\n", why);
 }
 
 std::function<void()> Group::Job::check_of_generation() const {
@@ -108,7 +112,11 @@ std::function<void()> Group::Job::check_of_generation() const {
 }
 
 SharedMemoryOptions Group::Job::sharing_of(const Impl& impl) const {
-  SharedMemoryOptions options{.rank = impl.rank, .size = static_cast<int64_t>(impl.ranks.size()), .timeout = timeout};
+  SharedMemoryOptions options{.rank = impl.rank,
+                              .size = static_cast<int64_t>(impl.ranks.size()),
+                              .timeout = timeout,
+                              .may_span_hosts = env.local_world_size != env.world_size,
+                              .address = link_address};
   if (losses) options.losses = std::make_shared<GroupLosses>(GroupLosses{losses, impl.ranks});
   options.check = check_of_generation();
   return options;
@@ -215,8 +223,8 @@ void World::recover() {
   auto& job = *job_;
   if (!job.losses) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "rank {}: no rank of this job is replaced: start it by `yoke run --replace N`, on one host, with CPU "
-                "tensors in shared memory",
+                "rank {}: no rank of this job is replaced: start it by `yoke run --replace N`, with CPU tensors in "
+                "memory that the ranks of each host share",
                 rank());
   }
   const WithoutWarnings quiet;

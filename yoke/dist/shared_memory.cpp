@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <pthread.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,10 +22,9 @@
 #include "yoke/contract/variables.h"
 #include "yoke/dist/detail/element_types.h"
 #include "yoke/dist/detail/losses.h"
+#include "yoke/dist/detail/shared_connect.h"
 #include "yoke/dist/detail/shared_work.h"
-#include "yoke/dist/detail/store.h"
 #include "yoke/dist/detail/tensor_bytes.h"
-#include "yoke/dist/shared/rendezvous.h"
 
 namespace yoke::dist {
 namespace {
@@ -38,29 +36,9 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 constexpr const char* kBackendName = "yoke";
 
-/// Arrivals, whose interval is a sixtieth of the timeout and at most a second, needs about eight intervals to find out
-/// what each rank has called. A rank that has met another collective waits for it, because it does not know their
-/// names.
-milliseconds mismatch_patience(milliseconds timeout) {
-  return std::min<milliseconds>(timeout / 3, std::chrono::seconds(20));
-}
-
 /// Each rank looks at each other one, and has a part of its chunks for it. With more ranks, that is slow and takes
 /// gigabytes.
 constexpr int64_t kMostRanks = 64;
-
-template <class Resource>
-bool is_limited(Resource resource) {
-  rlimit limit{};
-  return getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
-}
-
-/// With a place for tensors, unless files may not be large: the kernel would end this process for making one.
-shared::Layout layout_here(int64_t num_ranks) {
-  auto layout = shared::layout_of(num_ranks);
-  if (!is_limited(RLIMIT_FSIZE)) layout.arena_bytes = shared::kMostArenaBytes;
-  return layout;
-}
 
 /// How often this process, or those that it was forked from, were forked. getpid() would be a system call.
 uint64_t num_forks() {
@@ -536,47 +514,9 @@ std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend) {
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options) {
   if (options.size == 1 || options.size > kMostRanks) return gloo;
-  constexpr const char* kDoor = "door";
-  constexpr const char* kNumAbsent = "absent";
-  std::shared_ptr<shared::Engine> engine;
-  std::shared_ptr<shared::Arena> arena;
-  const auto make_engine = [&](std::shared_ptr<shared::Segment> segment, const UniqueFd& file) {
-    // Without a limit, the tensors of all ranks can be mapped. One rank without a place for its own is enough for all
-    // to use chunks.
-    if (!is_limited(RLIMIT_AS)) arena = segment->arena_of(file, options.rank);
-    engine = std::make_shared<shared::Engine>(
-        std::move(segment),
-        shared::Engine::Options{.rank = options.rank, .mismatch_patience = mismatch_patience(options.timeout)});
-  };
-  const auto until = Clock::now() + options.timeout;
-  bool all_share = false;
-  if (options.rank == 0) {
-    std::optional<shared::Door> door;
-    UniqueFd file;
-    try {
-      door.emplace();
-      auto segment = shared::Segment::create(layout_here(options.size), file);
-      make_engine(std::move(segment), file);
-    } catch (const std::exception&) {  // no memfd, or no descriptor, memory or thread is left: all ranks use Gloo
-      store.set(kDoor, std::string());
-      return gloo;
-    }
-    store.set(kDoor, door->address());
-    const auto num_absent = [&] {
-      if (options.check) options.check();
-      return store.add(kNumAbsent, 0);
-    };
-    all_share = door->pass(file, {.count = options.size - 1, .num_absent = num_absent, .until = until});
-  } else {
-    if (options.check) wait_for_key(store, kDoor, options.check, until);
-    const auto bytes = store.get(kDoor);
-    const auto use = [&](const UniqueFd& file) { make_engine(shared::Segment::map(file), file); };
-    const auto joined = shared::join({bytes.begin(), bytes.end()}, use, until);
-    if (joined == shared::Joined::kAbsent && !bytes.empty()) store.add(kNumAbsent, 1);
-    all_share = joined == shared::Joined::kAll;
-  }
-  if (!all_share) return gloo;
-  return c10::make_intrusive<SharedMemory>(std::move(engine), std::move(arena), gloo, options);
+  auto connection = connect_shared(store, options);
+  if (!connection) return gloo;
+  return c10::make_intrusive<SharedMemory>(std::move(connection->engine), std::move(connection->arena), gloo, options);
 }
 
 }  // namespace yoke::dist

@@ -160,6 +160,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   job_->timeout = options.timeout;
   job_->device = choose_device(rank, options);
   job_->gloo_address = gloo_address(rank);
+  job_->link_address = link_address(rank);
   job_->store = std::move(store);
   job_->look_for_replacements();
   // The ranks that a new one joins all share memory.
@@ -171,7 +172,9 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
     job_->offers_sharing = wait_for_all(*job_->store, rank, engine, options.timeout);
     if (rank.rank == 0) say_engine(engine);
     if (rank.rank == 0) say_who_does_not_share(job_->offers_sharing);
-    if (!std::ranges::all_of(job_->offers_sharing, std::identity())) job_->losses.reset();
+    if (job_->losses && !std::ranges::all_of(job_->offers_sharing, std::identity())) {
+      job_->replace_none("not all ranks share memory (docs/dist.md)");
+    }
   }
   if (job_->device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
@@ -189,7 +192,9 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
     throw Error(ErrorCode::kUnavailable, "rank {}: cannot connect to the other ranks; has one of them ended? {}",
                 rank.rank, error_text(error));
   }
-  if (job_->losses && !job_->is_outside && !is_shared_memory(*impl_->cpu)) job_->losses.reset();
+  if (job_->losses && !job_->is_outside && !is_shared_memory(*impl_->cpu)) {
+    job_->replace_none("the ranks cannot share memory, or connect their hosts for it (docs/dist.md)");
+  }
   if (rank.world_size == 1) return;
   explain_mismatches([weak = std::weak_ptr(job_), impl = std::weak_ptr(impl_)](const std::string& text) {
     const auto job = weak.lock();

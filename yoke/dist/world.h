@@ -58,7 +58,7 @@ class World : public Group {
   bool should_stop();
 
   /// Whether a rank that a signal kills is started again alone and can join the others: the job runs under `yoke run
-  /// --replace`, on one host, and its CPU tensors are in shared memory. Then a collective that meets the loss throws
+  /// --replace`, and the ranks of each host share memory for CPU tensors. Then a collective that meets the loss throws
   /// RanksLost (ranks_lost.h).
   bool is_replaceable() const;
   /// Collective, of the ranks that are left and of those that take the place of the lost ones. Forms all groups again;

@@ -21,6 +21,10 @@ namespace yoke::dist {
 /// GLOO_SOCKET_IFNAME, if set).
 std::string gloo_address(const RankEnv& rank);
 
+/// Returns the address, in digits, at which ranks of other hosts reach this rank, on the interface that Gloo uses.
+/// Empty if it is unknown.
+std::string link_address(const RankEnv& rank);
+
 struct GlooOptions {
   int64_t rank = 0;
   int64_t size = 1;

@@ -71,13 +71,14 @@ struct Group::Job {
   RankEnv env;
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;
-  std::string gloo_address;
+  std::string gloo_address, link_address;
   std::vector<bool> offers_sharing;  ///< Whether a rank of the World would share memory with ranks of its host.
   c10::intrusive_ptr<c10d::Store> store;
 
   // Lost ranks that the launcher starts again (recover.cpp).
 
   void look_for_replacements();
+  void replace_none(const char* why);  ///< Says so.
   /// Throws RanksLost once ranks form the groups again; empty if none is replaced.
   std::function<void()> check_of_generation() const;
   /// Throws RanksLost if `failure`, of a collective of `impl`, is due to a lost rank that will be replaced.

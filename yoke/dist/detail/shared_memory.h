@@ -1,4 +1,4 @@
-// yoke/dist/detail/shared_memory.h -- a c10d backend for ranks of one host, which communicate in memory that they
+// yoke/dist/detail/shared_memory.h -- a c10d backend for ranks that communicate in memory which those of each host
 // share.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace c10d {
 class Backend;
@@ -26,6 +27,8 @@ struct SharedMemoryOptions {
   int64_t rank = 0;
   int64_t size = 1;
   std::chrono::milliseconds timeout{};
+  bool may_span_hosts = false;  ///< The same on all ranks. Otherwise ranks of several hosts use Gloo.
+  std::string address = {};     ///< Where ranks of other hosts reach this one, in digits; empty if that is unknown.
   std::shared_ptr<const GroupLosses> losses = {};  ///< Null if lost ranks are not replaced.
   std::function<void()> check =
       {};  ///< Called while ranks wait for each other, to end the wait by an exception; or empty.
@@ -34,9 +37,10 @@ struct SharedMemoryOptions {
 /// Whether this rank may share memory: YOKE_SHARED_MEMORY is not "0", and the kernel can do what is needed.
 bool offers_shared_memory();
 
-/// Collective, of ranks that all offer it. If all of them can map the same memory, and they are not too many for it,
-/// returns a backend whose collectives and messages of CPU tensors use that; `gloo`, which connects the same ranks,
-/// does what is rare: sparse tensors, bitwise reductions. Otherwise returns `gloo` on all ranks.
+/// Collective, of ranks that all offer it. If those of each host can map the same memory, the hosts can be connected,
+/// and they are not too many for it, returns a backend whose collectives and messages of CPU tensors use that; `gloo`,
+/// which connects the same ranks, does what is rare: sparse tensors, bitwise reductions. Otherwise returns `gloo` on
+/// all ranks.
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options);
 

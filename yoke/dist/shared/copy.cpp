@@ -43,6 +43,11 @@ class Copy : public Exchange {
     }
   }
 
+  int64_t deposited_bytes() const override {
+    if (is_large) return num_lanes() * static_cast<int64_t>(sizeof(int64_t));
+    return options_.send.empty() ? 0 : (std::ssize(options_.send) - 1) * slot_lane_ + size_of(options_.send.size() - 1);
+  }
+
   bool fits(int64_t rank, const std::byte* slot) const override {
     const auto& wanted = options_.receive[static_cast<size_t>(rank)];
     if (!is_large || wanted.data() == nullptr) return true;
@@ -72,6 +77,18 @@ class Copy : public Exchange {
       const auto part = part_of(size_of(lane), lane_, round);
       copy_to_shared(chunk + static_cast<int64_t>(lane) * lane_, options_.send[lane].data() + part.begin, part.size);
     }
+  }
+
+  Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const override {
+    Pieces pieces;
+    for (size_t lane = 0; lane < options_.send.size(); ++lane) {
+      const bool is_read = !options_.for_each || std::ranges::find(ranks, static_cast<int64_t>(lane)) != ranks.end();
+      const auto part = part_of(size_of(lane), lane_, round);
+      if (is_read) {
+        pieces.emplace_back(chunk + static_cast<int64_t>(lane) * lane_, static_cast<size_t>(part.size));
+      }
+    }
+    return pieces;
   }
 
   void take(int64_t round, Chunks chunks, Chunks) override {

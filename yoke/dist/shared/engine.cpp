@@ -1,7 +1,6 @@
 #include "yoke/dist/shared/engine.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -11,7 +10,6 @@
 #include <algorithm>
 #include <climits>
 #include <iterator>
-#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -26,6 +24,9 @@ using std::chrono::milliseconds;
 /// running ranks takes less. There is no pause instruction between the looks, because a loop of them makes hypervisors
 /// take the processor away, which was measured to make large collectives three times as long.
 constexpr int kNumSpins = 300, kNumSpinsOfMany = 30;
+
+/// How long this rank keeps its connections to other hosts at its end, for what the network has not taken yet.
+constexpr milliseconds kLastWords(2000);
 
 int num_spins_of(int64_t num_ranks) {
   cpu_set_t processors;
@@ -44,20 +45,37 @@ void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-constexpr const char* kStopped = "the connections of the group have been closed";
+std::vector<int64_t> contributors_of(int64_t num_ranks, const Links& links) {
+  std::vector<int64_t> contributors;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    const bool is_carrier = std::ranges::find(links.out, rank, &Links::Out::carrier) != links.out.end();
+    if (links.out.empty() || links.carriers[static_cast<size_t>(rank)] == kNoCarrier || is_carrier) {
+      contributors.push_back(rank);
+    }
+  }
+  return contributors;
+}
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<Segment> segment, const Options& options)
+Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links links)
     : segment_(std::move(segment)),
       rank_(options.rank),
       num_ranks_(segment_->layout().num_ranks),
-      num_spins_(num_spins_of(num_ranks_)),
+      num_spins_(links.out.empty() ? num_spins_of(num_ranks_) : kNumSpinsOfMany),
       mismatch_patience_(options.mismatch_patience),
+      contributors_(contributors_of(num_ranks_, links)),
       chunks_(static_cast<size_t>(num_ranks_)),
       results_(chunks_.size()),
       consumed_early_(static_cast<size_t>(4 * segment_->layout().num_slots)),
-      messages_(segment_, rank_, [this](int64_t rank) { ring(rank); }) {
+      mirror_(links.out.empty() ? nullptr
+                                : std::make_unique<Mirror>(segment_, std::move(links),
+                                                           Mirror::Options{.rank = rank_, .ring = [this] { ring(); }})),
+      messages_(segment_, rank_, mirror_.get(), [this](int64_t rank) { ring(rank); }) {
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    if (carrier_of(rank) == kNoCarrier) locals_.push_back(rank);
+    if (carrier_of(rank) == rank_) targets_.push_back(rank);
+  }
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return is_alive_; });
@@ -70,9 +88,10 @@ void Engine::stop() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
   }
-  segment_->state(rank_).has_given_up = 1;  // before its thread ends, which looks like the end of a process
+  give_up(kOwnEnd);  // before its thread ends, which looks like the end of a process
   wake_thread();
   if (thread_.joinable()) thread_.join();
+  if (mirror_) mirror_->close(is_broken_ ? milliseconds(0) : kLastWords);
   end_all(std::make_exception_ptr(std::runtime_error(kStopped)));
 }
 
@@ -233,6 +252,11 @@ bool Engine::deposit() {
     slot.header = (*next)->exchange->header;
     (*next)->exchange->deposit(slot.data());
     slot.sequence.store(sequence, std::memory_order_seq_cst);
+    if (mirror_) {
+      const auto* const begin = reinterpret_cast<const std::byte*>(&slot.header);
+      const auto* const end = slot.data() + (*next)->exchange->deposited_bytes();
+      mirror_->publish({slot.sequence, sequence}, {{begin, end}});
+    }
     (*next)->is_deposited = true;
     ring();
   }
@@ -242,25 +266,6 @@ bool Engine::deposit() {
 uint64_t Engine::before(const Transfer& transfer) const {
   const auto num_slots = static_cast<uint64_t>(layout().num_slots);
   return std::max(transfer.sequence, num_slots) - num_slots;
-}
-
-void Engine::look_around_for_slots() {
-  std::exception_ptr error;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto waiting = std::ranges::find_if(pending_, [](const auto& transfer) { return !transfer->is_deposited; });
-    if (waiting == pending_.end()) return;
-    std::vector<int64_t> missing;
-    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-      if (rank != rank_ && segment_->state(rank).consumed.load() < before(**waiting)) missing.push_back(rank);
-    }
-    try {
-      if (!missing.empty()) check_missing(missing, **waiting);
-    } catch (const std::exception&) {
-      error = std::current_exception();
-    }
-  }
-  if (error) set_broken(error);
 }
 
 bool Engine::drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point until) {
@@ -308,93 +313,6 @@ std::exception_ptr Engine::set_broken(std::exception_ptr error) {
   return broken_;
 }
 
-/// Throws if there is a reason not to wait any longer.
-Engine::Step Engine::look_around(Transfer& transfer) {
-  if (is_stopping_) throw std::runtime_error(kStopped);
-  const auto missing = missing_ranks(transfer);
-  if (lost_rank(missing)) {
-    const auto step = advance(transfer);  // what that rank published before it ended is there now
-    if (step != Step::kStuck) return step;
-  }
-  check_missing(missing, transfer);
-  return Step::kStuck;
-}
-
-void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& transfer) {
-  if (const auto lost = lost_rank(missing)) {
-    segment_->state(rank_).has_given_up = 1;
-    ring();
-    throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost},
-                      /*ended=*/true);
-  }
-  if (Clock::now() < transfer.deadline) return;
-  if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);
-  throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(missing, ", ")), missing);
-}
-
-/// Calls `front(lacks)` for each thing that the transfer could do next. `lacks(rank)`: that rank is not so far yet.
-template <class Front>
-void Engine::for_each_front(const Transfer& transfer, const Front& front) const {
-  const auto& exchange = *transfer.exchange;
-  const auto wants = [&](int64_t rank) { return exchange.takes_from[static_cast<size_t>(rank)]; };
-  const auto lacks = [&](std::atomic<uint64_t> RankState::*counter, uint64_t number) {
-    return [this, counter, number](int64_t rank) { return (segment_->state(rank).*counter).load() < number; };
-  };
-  if (!transfer.has_begun) {
-    return front([&](int64_t rank) {
-      return (exchange.is_large || wants(rank)) &&
-             segment_->slot(rank, transfer.sequence).sequence.load() != transfer.sequence;
-    });
-  }
-  const auto num_chunks = static_cast<uint64_t>(layout().num_chunks);
-  if (transfer.num_staged < transfer.num_rounds) {
-    const auto next = transfer.base + transfer.num_staged + 1;
-    front(lacks(&RankState::taken, std::max(next, num_chunks) - num_chunks));
-  }
-  if (transfer.num_reduced < transfer.num_staged) {
-    const auto is_late = lacks(&RankState::staged, transfer.base + transfer.num_reduced + 1);
-    front([&](int64_t rank) { return wants(rank) && is_late(rank); });
-  }
-  if (transfer.num_taken < transfer.num_reduced) {
-    const auto is_late = lacks(&RankState::reduced, transfer.base + transfer.num_taken + 1);
-    front([&](int64_t rank) { return exchange.reduces() && is_late(rank); });
-  }
-}
-
-bool Engine::can_move(const Transfer& transfer) const {
-  if (!transfer.mismatch.empty()) return false;
-  bool result = false;
-  for_each_front(transfer, [&](const auto& lacks) {
-    bool is_blocked = false;
-    for (int64_t rank = 0; rank < num_ranks_; ++rank) is_blocked |= rank != rank_ && lacks(rank);
-    result |= !is_blocked;
-  });
-  return result;
-}
-
-std::vector<int64_t> Engine::missing_ranks(const Transfer& transfer) const {
-  std::set<int64_t> missing;
-  for_each_front(transfer, [&](const auto& lacks) {
-    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-      if (rank != rank_ && lacks(rank)) missing.insert(rank);
-    }
-  });
-  return {missing.begin(), missing.end()};
-}
-
-std::optional<int64_t> Engine::lost_rank(const std::vector<int64_t>& missing) const {
-  const auto has_given_up = [&](int64_t rank) { return segment_->state(rank).has_given_up.load() != 0; };
-  std::optional<int64_t> lost;
-  for (const int64_t rank : missing) {
-    if (segment_->has_ended(rank) || has_given_up(rank)) lost = rank;
-  }
-  if (!lost || !has_given_up(*lost)) return lost;
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {  // the cause, if there is another one
-    if (segment_->has_ended(rank) && !has_given_up(rank)) return rank;
-  }
-  return lost;
-}
-
 Engine::Step Engine::advance(Transfer& transfer) {
   if (is_broken_) {
     const std::lock_guard lock(mutex_);
@@ -427,6 +345,7 @@ bool Engine::begin(Transfer& transfer) {
     return false;
   }
   if (exchange.is_large) {
+    exchange.contributors = contributors_;
     transfer.base = num_rounds_;
     transfer.num_rounds = static_cast<uint64_t>(exchange.begin(slots));
     num_rounds_ += transfer.num_rounds;
@@ -454,19 +373,36 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
     const auto stage = transfer.base + transfer.num_staged;
     if (transfer.num_staged < transfer.num_rounds &&
         (stage < num_chunks || all_have(&RankState::taken, stage + 1 - num_chunks, nullptr))) {
-      exchange.stage(static_cast<int64_t>(transfer.num_staged++), segment_->chunk(rank_, stage));
+      auto* const chunk = segment_->chunk(rank_, stage);
+      const auto round = static_cast<int64_t>(transfer.num_staged++);
+      exchange.stage(round, chunk);
       own.staged.store(stage + 1, std::memory_order_seq_cst);
+      if (mirror_) {
+        mirror_->publish({own.staged, stage + 1}, [&](const auto& ranks) {
+          return exchange.reduces() ? Pieces() : exchange.staged_for(round, chunk, ranks);
+        });
+      }
       ring();
       moves = true;
     }
+    if (is_merged(exchange) && transfer.num_merged < transfer.num_staged &&
+        are_staged_here(transfer.base + transfer.num_merged + 1)) {
+      point_at(transfer.base + transfer.num_merged);
+      merge(transfer);
+      moves = true;
+    }
     const auto reduce = transfer.base + transfer.num_reduced;
-    if (transfer.num_reduced < transfer.num_staged && all_have(&RankState::staged, reduce + 1, &exchange.takes_from)) {
+    if (transfer.num_reduced < transfer.num_staged && can_reduce(transfer)) {
+      auto* const result = segment_->result(rank_, reduce);
+      const auto round = static_cast<int64_t>(transfer.num_reduced++);
       if (exchange.reduces()) {
         point_at(reduce);
-        exchange.reduce(static_cast<int64_t>(transfer.num_reduced), chunks_, segment_->result(rank_, reduce));
+        exchange.reduce(round, chunks_, result);
       }
-      ++transfer.num_reduced;
       own.reduced.store(reduce + 1, std::memory_order_seq_cst);
+      if (mirror_ && exchange.reduces()) {
+        mirror_->publish({own.reduced, reduce + 1}, {{result, static_cast<size_t>(exchange.reduced_bytes(round))}});
+      }
       if (exchange.reduces()) ring();
       moves = true;
     }
@@ -476,6 +412,7 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
       point_at(take);
       exchange.take(static_cast<int64_t>(transfer.num_taken++), chunks_, results_);
       own.taken.store(take + 1, std::memory_order_seq_cst);
+      if (mirror_) mirror_->publish({own.taken, take + 1});
       ring();
       moves = true;
     }
@@ -490,7 +427,14 @@ void Engine::consume(uint64_t sequence) {
   place(sequence) = sequence;
   if (sequence != num_consumed_ + 1) return;
   while (place(num_consumed_ + 1) == num_consumed_ + 1) ++num_consumed_;
-  segment_->state(rank_).consumed.store(num_consumed_, std::memory_order_seq_cst);
+  auto& consumed = segment_->state(rank_).consumed;
+  consumed.store(num_consumed_, std::memory_order_seq_cst);
+  // Others need the slots later, so not each of these numbers is worth a message.
+  if (mirror_ &&
+      num_consumed_ - num_consumed_sent_ >= std::max<uint64_t>(1, static_cast<uint64_t>(layout().num_slots) / 2)) {
+    num_consumed_sent_ = num_consumed_;
+    mirror_->publish({consumed, num_consumed_});
+  }
   ring();
 }
 
@@ -528,15 +472,6 @@ void Engine::notify_of_end(Transfer& transfer, const std::exception_ptr& error, 
 }
 
 // ---- Between ranks --------------------------------------------------------------------------------------------------
-
-bool Engine::all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number,
-                      const std::vector<bool>* which) const {
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    if (rank == rank_ || (which != nullptr && !(*which)[static_cast<size_t>(rank)])) continue;
-    if ((segment_->state(rank).*counter).load(std::memory_order_seq_cst) < number) return false;
-  }
-  return true;
-}
 
 /// Wakes the ranks that sleep. A sleeper counts itself before it looks a last time, and this rank has published before
 /// it looks for sleepers; both in the one order of sequentially consistent operations. So either the sleeper sees what

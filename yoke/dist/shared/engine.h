@@ -25,6 +25,7 @@
 #include "yoke/base/clock.h"
 #include "yoke/dist/shared/exchange.h"
 #include "yoke/dist/shared/messages.h"
+#include "yoke/dist/shared/mirror.h"
 #include "yoke/dist/shared/pause.h"
 #include "yoke/dist/shared/segment.h"
 
@@ -45,7 +46,7 @@ struct Transfer {
   bool has_begun = false, is_consumed = false;
   std::string mismatch;  ///< Not empty: another rank has called something else.
   uint64_t base = 0;     ///< The number of rounds before this exchange.
-  uint64_t num_rounds = 0, num_staged = 0, num_reduced = 0, num_taken = 0;
+  uint64_t num_rounds = 0, num_staged = 0, num_merged = 0, num_reduced = 0, num_taken = 0;
 };
 
 /// Ends a collective of which ranks of the group have ended, or have not gone on by its deadline.
@@ -56,6 +57,8 @@ class RankFailure : public std::runtime_error {
   const std::vector<int64_t> ranks;
   const bool has_ended;  ///< Otherwise they only do not go on.
 };
+
+inline constexpr const char* kStopped = "the connections of the group have been closed";
 
 /// Who makes a collective progress: the Engine's thread, or, as long as it is possible, the caller of wait().
 enum class Driver { kEngine, kWaiter };
@@ -69,8 +72,9 @@ class Engine {
     /// what each rank has called.
     std::chrono::milliseconds mismatch_patience{};
   };
-  /// When it returns, other ranks notice if this process ends.
-  Engine(std::shared_ptr<Segment> segment, const Options& options);
+  /// `links`: the connections to ranks of other hosts, if the group has any. When it returns, other ranks notice if
+  /// this process ends.
+  Engine(std::shared_ptr<Segment> segment, const Options& options, Links links = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -136,6 +140,10 @@ class Engine {
   std::vector<int64_t> missing_ranks(const Transfer& transfer) const;
   /// A rank that has ended, if one of `missing` has ended or has given up because of that.
   std::optional<int64_t> lost_rank(const std::vector<int64_t>& missing) const;
+  int64_t carrier_of(int64_t rank) const { return mirror_ ? mirror_->carrier_of(rank) : kNoCarrier; }
+  /// Of those that do not go on, the ones for which the others wait, too.
+  std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const;
+  void give_up(uint64_t why);
   /// Throws the reason why nobody waits any longer for these ranks, if there is one.
   void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
   /// Remembers why no collective can succeed any more. Returns the first such reason.
@@ -147,6 +155,11 @@ class Engine {
 
   /// Whether all ranks have published at least `number`; of `which` if not null.
   bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, const std::vector<bool>* which) const;
+  /// Whether what ranks of a host have staged goes to other hosts as one part: a large reduction over several hosts.
+  bool is_merged(const Exchange& exchange) const { return mirror_ && exchange.reduces(); }
+  bool are_staged_here(uint64_t number) const;
+  bool can_reduce(const Transfer& transfer) const;
+  void merge(Transfer& transfer);
 
   // REQUIRES: mutex_ is held.
   /// Deposits in order, as far as slots are free. Returns whether it has deposited anything.
@@ -160,6 +173,9 @@ class Engine {
   const int64_t rank_, num_ranks_;
   const int num_spins_;
   const std::chrono::milliseconds mismatch_patience_;
+  std::vector<int64_t> locals_;                     ///< The ranks of this host.
+  std::vector<int64_t> contributors_;               ///< These, and the carriers of this rank on other hosts.
+  std::vector<int64_t> targets_;                    ///< The ranks of other hosts for which this rank merges.
   std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.
 
   std::mutex mutex_;
@@ -168,7 +184,7 @@ class Engine {
   std::deque<std::shared_ptr<Transfer>> pending_;  ///< All that have not ended, by sequence.
   std::deque<Transfer*> large_;                    ///< Those of `pending_` that are large.
   int num_ending_ = 0;                             ///< Their on_end() has not returned.
-  uint64_t num_consumed_ = 0;
+  uint64_t num_consumed_ = 0, num_consumed_sent_ = 0;
   uint64_t num_handed_over_ = 0;          ///< The Engine's thread drives transfers up to this number.
   std::vector<uint64_t> consumed_early_;  ///< A ring: numbers that were consumed before a lower one.
   std::exception_ptr broken_;
@@ -177,6 +193,7 @@ class Engine {
   int num_quiet_looks_ = 0;
   uint64_t num_messages_seen_ = 0;
 
+  const std::unique_ptr<Mirror> mirror_;  ///< Null on one host.
   Messages messages_;
   std::atomic<uint64_t> num_messages_ = 0;
   std::atomic<int> num_message_waiters_ = 0;

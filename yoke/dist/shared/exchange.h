@@ -16,6 +16,7 @@
 namespace yoke::dist::shared {
 
 using Chunks = std::span<const std::byte* const>;  ///< One for each rank.
+using Pieces = std::vector<std::span<const std::byte>>;
 
 class Exchange {
  public:
@@ -30,6 +31,8 @@ class Exchange {
 
   /// Writes this rank's slot. In a large exchange it has no contribution, but may announce what follows.
   virtual void deposit(std::byte* slot) const = 0;
+  /// How much of the slot that has written.
+  virtual int64_t deposited_bytes() const = 0;
   /// Whether a rank's slot fits this rank's wishes; the headers are equal already.
   virtual bool fits(int64_t /*rank*/, const std::byte* /*slot*/) const { return true; }
   /// The end of an exchange that is not large. The slot of a rank is null if nothing is taken from it.
@@ -39,9 +42,20 @@ class Exchange {
   /// Called once, with all slots. Returns the number of rounds, the same on all ranks.
   virtual int64_t begin(Chunks slots) = 0;
   virtual bool reduces() const { return false; }
+  /// The ranks whose chunks reduce() reads: those of this host, and for each other host the rank that has merged its
+  /// ranks' parts. Set by the Engine.
+  std::span<const int64_t> contributors = {};
   virtual void stage(int64_t round, std::byte* chunk) = 0;
+  /// The parts of this rank's chunk that any of `ranks` reads.
+  virtual Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const = 0;
+  /// Reduces what the ranks `locals` have staged for each of `targets`, ranks of other hosts, into `own`, this rank's
+  /// chunk.
+  virtual void merge(int64_t /*round*/, Chunks /*chunks*/, std::byte* /*own*/, std::span<const int64_t> /*locals*/,
+                     std::span<const int64_t> /*targets*/) {}
   /// Reduces this rank's part. Writes `result` if other ranks take it.
   virtual void reduce(int64_t /*round*/, Chunks /*chunks*/, std::byte* /*result*/) {}
+  /// How much of `result` that has written.
+  virtual int64_t reduced_bytes(int64_t /*round*/) const { return 0; }
   virtual void take(int64_t round, Chunks chunks, Chunks results) = 0;
 };
 

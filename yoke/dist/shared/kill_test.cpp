@@ -8,12 +8,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <string_view>
 #include <thread>
 
 #include "yoke/base/process.h"
-#include "yoke/dist/shared/engine.h"
+#include "yoke/dist/shared/run_engines_test.h"
 
 namespace yoke::dist::shared {
 namespace {
@@ -26,12 +27,12 @@ using Numbers = std::vector<int32_t>;
 /// One rank, until another one has ended. All kinds of exchanges are in flight at once; their results are checked.
 class Churn {
  public:
-  Churn(const std::shared_ptr<Segment>& segment, const UniqueFd& file, int64_t rank)
-      : engine_(segment, {.rank = rank, .mismatch_patience = std::chrono::seconds(60)}),
+  Churn(const std::shared_ptr<Segment>& segment, const UniqueFd& file, int64_t rank, Links links)
+      : engine_(segment, {.rank = rank, .mismatch_patience = std::chrono::seconds(60)}, std::move(links)),
         arena_(segment->arena_of(file, rank)),
         rank_(rank),
         num_ranks_(segment->layout().num_ranks),
-        bucket_(arena_->allocate(kInBucket * 4)) {}
+        bucket_(arena_ ? arena_->allocate(kInBucket * 4) : std::shared_ptr<std::byte>(new std::byte[kInBucket * 4])) {}
 
   void turn(int64_t i) {
     const auto mark = static_cast<int32_t>(rank_ + 1 + i), first = static_cast<int32_t>(1 + i);
@@ -131,9 +132,9 @@ class Churn {
 };
 
 [[noreturn]] void run_rank(const std::shared_ptr<Segment>& segment, const UniqueFd& file, int64_t rank,
-                           const UniqueFd& began) {
+                           const UniqueFd& began, const std::function<Links()>& connect) {
   try {
-    Churn churn(segment, file, rank);
+    Churn churn(segment, file, rank, connect());
     for (int64_t i = 0;; ++i) {
       churn.turn(i);
       if (i == 0) (void)!write(began.value(), "x", 1);
@@ -141,29 +142,45 @@ class Churn {
   } catch (const RankFailure& failure) {
     const bool has_timed_out = std::string_view(failure.what()).starts_with("Timed out");
     _exit(has_timed_out ? kTimedOut : kHasNamed + static_cast<int>(failure.ranks[0]));
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rank {}: {}\n", rank, error.what());
     _exit(kOtherError);
   }
 }
 
-// YOKE_LONG: ten thousand times.
-TEST(SharedKill, SurvivorsNameTheRankThatHasEnded) {
+/// On hosts of two to four ranks, kills one of them at a random moment, again and again.
+void kill_ranks(const std::function<Hosts(int64_t num_ranks)>& hosts_for) {
   const int rounds = std::getenv("YOKE_LONG") != nullptr ? 10'000 : 60;
   std::minstd_rand random(17);
   std::vector<double> times;  // until all survivors had ended
   for (int round = 0; round < rounds; ++round) {
     const int num_ranks = 2 + round % 3;
+    const auto hosts = hosts_for(num_ranks);
     auto layout = layout_of(num_ranks);
     if (round % 2 == 0)
       layout = {.num_ranks = num_ranks, .slot_bytes = 256, .chunk_bytes = 1024, .num_chunks = 2, .channel_bytes = 512};
-    layout.arena_bytes = kMostArenaBytes;
-    UniqueFd file;
-    const auto segment = Segment::create(layout, file);
+    if (hosts.size() == 1) layout.arena_bytes = kMostArenaBytes;
+    std::vector<UniqueFd> files(hosts.size());
+    std::vector<std::shared_ptr<Segment>> segments;
+    for (auto& file : files) segments.push_back(Segment::create(layout, file));
+    std::vector<Listener> listeners;
+    LinkOptions options{.hosts = hosts, .until = Clock::now() + std::chrono::seconds(60)};
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      options.addresses.push_back(listeners.emplace_back("127.0.0.1").address());
+    }
     Pipe began = make_pipe();
     std::vector<pid_t> ranks;
     for (int rank = 0; rank < num_ranks; ++rank) {
       ranks.push_back(fork());
-      if (ranks.back() == 0) run_rank(segment, file, rank, began.write_end);
+      if (ranks.back() != 0) continue;
+      const auto host = host_of(hosts, rank);
+      run_rank(segments[host], files[host], rank, began.write_end, [&] {
+        options.rank = rank;
+        options.segment = segments[host].get();
+        auto links = connect_hosts(listeners[static_cast<size_t>(rank)], options);
+        listeners.clear();
+        return links;
+      });
     }
     char letter;
     for (int rank = 0; rank < num_ranks; ++rank) ASSERT_EQ(read(began.read_end.value(), &letter, 1), 1);
@@ -185,6 +202,13 @@ TEST(SharedKill, SurvivorsNameTheRankThatHasEnded) {
   fmt::print("{} kills; until all survivors had ended: median {:.0f} ms, 99 % {:.0f}, most {:.0f}\n", rounds,
              times[times.size() / 2], times[times.size() * 99 / 100], times.back());
 }
+
+// YOKE_LONG: ten thousand times each.
+TEST(SharedKill, SurvivorsNameTheRankThatHasEnded) {
+  kill_ranks([](int64_t num_ranks) { return hosts_of(std::vector<std::string>(static_cast<size_t>(num_ranks))); });
+}
+
+TEST(SharedKill, SurvivorsOnTwoHostsDoToo) { kill_ranks(two_hosts); }
 
 }  // namespace
 }  // namespace yoke::dist::shared

@@ -10,6 +10,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/shared/engine.h"
 #include "yoke/dist/shared/kernels.h"
+#include "yoke/dist/shared/mirror.h"
 
 namespace yoke::dist::shared {
 namespace {
@@ -30,11 +31,12 @@ void for_each_range(int64_t ring_bytes, uint64_t position, int64_t count, const 
 
 }  // namespace
 
-Messages::Messages(std::shared_ptr<Segment> segment, int64_t rank, std::function<void(int64_t)> ring)
+Messages::Messages(std::shared_ptr<Segment> segment, int64_t rank, Mirror* mirror, std::function<void(int64_t)> ring)
     : segment_(std::move(segment)),
       rank_(rank),
       num_ranks_(segment_->layout().num_ranks),
       channel_bytes_(segment_->layout().channel_bytes),
+      mirror_(mirror),
       ring_(std::move(ring)),
       outgoing_(static_cast<size_t>(num_ranks_)),
       incoming_(static_cast<size_t>(num_ranks_)) {}
@@ -83,6 +85,7 @@ bool Messages::write(int64_t to, Transfers& ended) {
   bool has_moved = false;
   while (!queue.empty()) {
     auto& message = *queue.front()->message;
+    const auto written_from = position;
     auto space = channel_bytes_ - static_cast<int64_t>(position - channel.read.load(std::memory_order_seq_cst));
     if (space < (message.has_begun ? 1 : kLineBytes)) break;
     if (!message.has_begun) {
@@ -98,12 +101,21 @@ bool Messages::write(int64_t to, Transfers& ended) {
     });
     message.num_moved += count;
     position += static_cast<uint64_t>(count);
+    const auto written_to = position;
     if (message.num_moved == message.bytes) {
       position = next_line(position);
       end(queue.front(), ended);
       queue.pop_front();
     }
     channel.written.store(position, std::memory_order_seq_cst);
+    if (mirror_ != nullptr) {
+      Pieces written;
+      for_each_range(channel_bytes_, written_from, static_cast<int64_t>(written_to - written_from),
+                     [&](int64_t begin, int64_t size, int64_t) {
+                       written.emplace_back(channel.data() + begin, static_cast<size_t>(size));
+                     });
+      mirror_->publish_to(to, {channel.written, position}, written);
+    }
     ring_(to);
     has_moved = true;
   }
@@ -136,6 +148,7 @@ bool Messages::read(int64_t from, Transfers& ended) {
       close(incoming, ended);
     }
     channel.read.store(position, std::memory_order_seq_cst);
+    if (mirror_ != nullptr) mirror_->publish_to(from, {channel.read, position});
     ring_(from);
     has_moved = true;
   }

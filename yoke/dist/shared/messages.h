@@ -18,6 +18,7 @@
 
 namespace yoke::dist::shared {
 
+class Mirror;
 struct Transfer;
 using Transfers = std::vector<std::shared_ptr<Transfer>>;
 
@@ -42,8 +43,8 @@ struct Message {
 /// Threads  any.
 class Messages {
  public:
-  /// `ring` wakes a rank that may sleep.
-  Messages(std::shared_ptr<Segment> segment, int64_t rank, std::function<void(int64_t rank)> ring);
+  /// `ring` wakes a rank that may sleep. `mirror` is null on one host.
+  Messages(std::shared_ptr<Segment> segment, int64_t rank, Mirror* mirror, std::function<void(int64_t rank)> ring);
 
   void add(const std::shared_ptr<Transfer>& transfer);
   /// Moves what can be moved, without waiting. Returns whether anything has moved. Messages that are done are appended
@@ -100,6 +101,7 @@ class Messages {
 
   const std::shared_ptr<Segment> segment_;
   const int64_t rank_, num_ranks_, channel_bytes_;
+  Mirror* const mirror_;
   const std::function<void(int64_t)> ring_;
 
   mutable std::mutex mutex_;

@@ -37,6 +37,8 @@ class ReducingExchange : public Exchange {
     }
   }
 
+  int64_t deposited_bytes() const override { return is_large ? static_cast<int64_t>(sizeof(Place)) : header.bytes; }
+
   void finish(Chunks slots) override {
     if (options_.output == nullptr || header.bytes == 0) return;
     const Range own = options_.scatters ? Range{rank_ * block(), block()} : Range{0, options_.num_elements};
@@ -66,12 +68,36 @@ class ReducingExchange : public Exchange {
     }
   }
 
+  /// Between hosts nothing is reduced in place.
+  Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const override {
+    Pieces pieces;
+    for (const int64_t other : ranks) {
+      pieces.emplace_back(chunk + other * lane_, static_cast<size_t>(schedule_.part(round, other).size * bytes_));
+    }
+    return pieces;
+  }
+
+  int64_t reduced_bytes(int64_t round) const override {
+    return options_.scatters ? 0 : schedule_.part(round, rank_).size * bytes_;
+  }
+
+  void merge(int64_t round, Chunks chunks, std::byte* own, std::span<const int64_t> locals,
+             std::span<const int64_t> targets) override {
+    for (const int64_t target : targets) {
+      sources_.clear();
+      for (const int64_t local : locals) sources_.push_back(chunks[static_cast<size_t>(local)] + target * lane_);
+      shared::reduce(options_.type, options_.reduction, own + target * lane_, sources_,
+                     schedule_.part(round, target).size);
+    }
+  }
+
   void reduce(int64_t round, Chunks chunks, std::byte* result) override {
     if (!tensors_.empty()) return reduce_in_place();
     const auto part = schedule_.part(round, rank_);
-    for (int64_t other = 0; other < schedule_.layout.num_ranks; ++other) {
-      const auto i = static_cast<size_t>(other);
-      sources_[i] = other == rank_ ? options_.input + part.begin * bytes_ : chunks[i] + rank_ * lane_;
+    sources_.clear();
+    for (const int64_t other : contributors) {
+      sources_.push_back(other == rank_ ? options_.input + part.begin * bytes_
+                                        : chunks[static_cast<size_t>(other)] + rank_ * lane_);
     }
     targets_.clear();
     if (options_.output != nullptr) targets_.push_back(options_.output + (part.begin - first_wanted()) * bytes_);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "yoke/dist/shared/engine.h"
+#include "yoke/dist/shared/links.h"
 
 namespace yoke::dist::shared {
 
@@ -27,20 +28,55 @@ inline Layout tiny(int64_t num_ranks) {
           .channel_bytes = 256};
 }
 
-inline void run_engines(const Layout& layout, const std::function<void(Engine& engine, int64_t rank)>& body,
-                        std::chrono::milliseconds patience = std::chrono::milliseconds(50)) {
-  UniqueFd file;
-  const auto segment = Segment::create(layout, file);
+/// Ranks of several hosts, each of which has a memory of its own.
+inline void run_hosts(const Layout& layout, const Hosts& hosts,
+                      const std::function<void(Engine& engine, int64_t rank)>& body,
+                      std::chrono::milliseconds patience = std::chrono::milliseconds(50)) {
+  std::vector<std::shared_ptr<Segment>> segments;
+  for (size_t host = 0; host < hosts.size(); ++host) {
+    UniqueFd file;
+    segments.push_back(Segment::create(layout, file));
+  }
   std::barrier<> all(layout.num_ranks);
+  std::vector<std::string> addresses(static_cast<size_t>(layout.num_ranks));
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < layout.num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Engine engine(segment, {.rank = rank, .mismatch_patience = patience});
+      const auto segment = segments[host_of(hosts, rank)];
+      Links links;
+      if (hosts.size() > 1) {
+        Listener listener("127.0.0.1");
+        addresses[static_cast<size_t>(rank)] = listener.address();
+        all.arrive_and_wait();
+        links = connect_hosts(listener, {.rank = rank,
+                                         .hosts = hosts,
+                                         .addresses = addresses,
+                                         .segment = segment.get(),
+                                         .until = Clock::now() + std::chrono::seconds(60)});
+      }
+      Engine engine(segment, {.rank = rank, .mismatch_patience = patience}, std::move(links));
       body(engine, rank);
       all.arrive_and_wait();  // as World::shutdown() does
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+/// Every other rank is on the second host.
+inline Hosts two_hosts(int64_t num_ranks) {
+  Hosts hosts(2);
+  for (int64_t rank = 0; rank < num_ranks; ++rank) hosts[static_cast<size_t>(rank % 2)].push_back(rank);
+  return hosts;
+}
+
+/// On one host, and on two.
+inline void run_engines(const Layout& layout, const std::function<void(Engine& engine, int64_t rank)>& body,
+                        std::chrono::milliseconds patience = std::chrono::milliseconds(50)) {
+  for (const auto& hosts :
+       {hosts_of(std::vector<std::string>(static_cast<size_t>(layout.num_ranks))), two_hosts(layout.num_ranks)}) {
+    SCOPED_TRACE(hosts.size() == 1 ? "on one host" : "on two hosts");
+    run_hosts(layout, hosts, body, patience);
+  }
 }
 
 struct Pending {

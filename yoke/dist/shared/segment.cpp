@@ -22,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
 
 /// Raise it with each change of what ranks write into the file, or when. Ranks with different ones use Gloo.
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 
 /// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
 struct Head {
@@ -170,6 +170,16 @@ void Segment::mark_alive(int64_t rank) const {
   }
 }
 
-bool Segment::has_ended(int64_t rank) const { return owner_has_ended(state(rank).alive); }
+bool Segment::has_ended(int64_t rank) const {
+  const auto& other = state(rank);
+  return owner_has_ended(other.alive) || other.is_cut_off.load(std::memory_order_seq_cst) != 0;
+}
+
+std::byte* Segment::place_at(uint64_t offset, uint64_t bytes) const {
+  const auto size = static_cast<uint64_t>(size_);
+  return offset < sizeof(Head) || offset > size || bytes > size - offset ? nullptr : memory_ + offset;
+}
+
+std::span<const std::byte> Segment::head() const { return {memory_, sizeof(Head)}; }
 
 }  // namespace yoke::dist::shared

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "yoke/base/file.h"
 #include "yoke/dist/shared/arena.h"
@@ -32,7 +33,8 @@ struct alignas(kLineBytes) Slot {
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-/// What a rank publishes. Each rank writes its own, except `bell`.
+/// What a rank publishes. Each rank writes its own, except `bell`. Those of a rank of another host are written by its
+/// carrier (mirror.h).
 ///
 /// Memory order: what a rank publishes here, in a Slot and in a Channel is written with a sequentially consistent
 /// store, after the data that it announces, and read with such a load before the data. A reader that sees the number
@@ -42,16 +44,21 @@ struct alignas(kLineBytes) RankState {
   /// Locked by a thread of the rank for as long as the rank takes part. If the thread ends, or the process by any
   /// signal, the kernel marks the lock, in every PID namespace.
   pthread_mutex_t alive;
-  /// Whether the rank takes part no longer by its own decision, because another one has ended or its program does. If
-  /// another rank has ended without it, that one is the cause.
-  std::atomic<uint32_t> has_given_up = 0;
+  /// Why the rank takes part no longer by its own decision: 0: it does take part; kOwnEnd: its program ends, or another
+  /// rank has ended without a decision; kEndOf + R: rank R has ended.
+  std::atomic<uint64_t> has_given_up = 0;
+  std::atomic<uint64_t> is_cut_off = 0;  ///< Of a rank of another host: its connection to this host has ended.
+  std::atomic<uint64_t> carried_at = 0;  ///< When the thread of the rank's Mirror ran last, in ms of the host's clock.
   alignas(kLineBytes) std::atomic<uint64_t> staged = 0;    ///< Rounds of which the rank's chunk is filled.
+  std::atomic<uint64_t> merged = 0;                        ///< Rounds of which other hosts can have what they reduce.
   std::atomic<uint64_t> reduced = 0;                       ///< Rounds of which the rank's part of the result is there.
   std::atomic<uint64_t> taken = 0;                         ///< Rounds of which the rank needs no chunk any more.
   alignas(kLineBytes) std::atomic<uint64_t> consumed = 0;  ///< Collectives of which the rank needs no slot any more.
   alignas(kLineBytes) std::atomic<uint32_t> bell = 0;      ///< A futex; changes to wake the rank's sleepers.
   std::atomic<uint32_t> num_sleepers = 0;                  ///< Threads of the rank that sleep, or are about to.
 };
+
+inline constexpr uint64_t kOwnEnd = 1, kEndOf = 2;
 
 /// A ring of messages from one rank to another. Positions count bytes since the beginning.
 struct alignas(kLineBytes) Channel {
@@ -85,9 +92,19 @@ class Segment {
   std::byte* result(int64_t rank, uint64_t round) const;  ///< The part that the rank has reduced in this round.
   Channel& channel(int64_t from, int64_t to) const;
 
+  /// Where something in the segment lies, so that the same place can be found in that of another host.
+  uint64_t offset_of(const void* place) const {
+    return static_cast<uint64_t>(static_cast<const std::byte*>(place) - memory_);
+  }
+  /// Null if so many bytes do not lie in the segment, behind its head.
+  std::byte* place_at(uint64_t offset, uint64_t bytes) const;
+  /// What segments have in common that belong to one group over several hosts.
+  std::span<const std::byte> head() const;
+
   /// Locks the rank's `alive`. The calling thread keeps it until it ends.
   void mark_alive(int64_t rank) const;
-  /// Whether the thread that called mark_alive() has ended. False before it has called that.
+  /// Whether the thread that called mark_alive() has ended, or the rank of another host is cut off. False before it has
+  /// called that.
   bool has_ended(int64_t rank) const;
 
  private:

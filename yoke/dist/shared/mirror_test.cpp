@@ -1,0 +1,258 @@
+// Groups over several hosts, each with a memory of its own. engine_test.cpp and messages_test.cpp run over two hosts,
+// too, and kill_test.cpp with processes.
+#include "yoke/dist/shared/mirror.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+#include "yoke/dist/shared/run_engines_test.h"
+
+namespace yoke::dist::shared {
+namespace {
+
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+/// Unequal hosts, whose ranks are not in a row.
+const Hosts kThreeHosts = {{0, 2, 4}, {1}, {3, 5}};
+
+/// Of floating point types 0, 1 and 2, whose sums and products are the same in any order.
+Bytes elements_of(int64_t rank, Type type, int64_t count) {
+  std::minstd_rand random(static_cast<unsigned>(rank * 100 + count + 1));
+  Bytes bytes(static_cast<size_t>(count * size_of(type)));
+  for (int64_t i = 0; i < count; ++i) {
+    auto* const at = bytes.data() + i * size_of(type);
+    const auto number = random() % 50;
+    if (type == Type::kF32) {
+      const auto value = static_cast<float>(number % 3);
+      std::memcpy(at, &value, sizeof value);
+    } else if (type == Type::kF64) {
+      const auto value = static_cast<double>(number % 3);
+      std::memcpy(at, &value, sizeof value);
+    } else if (type == Type::kF16 || type == Type::kBF16) {
+      constexpr uint16_t kWhole[2][3] = {{0, 0x3c00, 0x4000}, {0, 0x3f80, 0x4000}};
+      const auto value = kWhole[type == Type::kF16 ? 0 : 1][number % 3];
+      std::memcpy(at, &value, sizeof value);
+    } else {
+      *at = static_cast<std::byte>(type == Type::kBool ? number % 2 : number);
+    }
+  }
+  return bytes;
+}
+
+TEST(SharedMirror, AllTypesAndOddSizes) {
+  for (const auto& layout : {layout_of(6), tiny(6)}) {
+    run_hosts(layout, kThreeHosts, [&](Engine& engine, int64_t rank) {
+      for (int number = 0; number <= static_cast<int>(Type::kF64); ++number) {
+        const auto type = static_cast<Type>(number);
+        for (const int64_t count : {0, 1, 3, 1000, 30'007}) {
+          for (const auto reduction : {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax}) {
+            if (count > 1000 && (reduction != Reduction::kSum || type < Type::kF16)) continue;
+            std::vector<Bytes> all;
+            std::vector<const std::byte*> sources;
+            for (int64_t other = 0; other < 6; ++other) {
+              sources.push_back(all.emplace_back(elements_of(other, type, count)).data());
+            }
+            auto own = all[static_cast<size_t>(rank)];
+            const ReduceOptions options{
+                .type = type, .reduction = reduction, .input = own.data(), .output = own.data(), .num_elements = count};
+            EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, options), Driver::kWaiter).wait(engine), "");
+            Bytes expected(own.size());
+            reduce(type, reduction, expected.data(), sources, count);
+            ASSERT_EQ(own, expected) << number << " " << count << " " << static_cast<int>(reduction);
+          }
+        }
+      }
+    });
+  }
+}
+
+// Hosts add up their ranks' contributions first. All of them get the same rounding, and again the next time.
+TEST(SharedMirror, AllRanksHaveTheSameBitsEachTime) {
+  constexpr int64_t kSize = 50'001;
+  std::vector<std::vector<float>> results;
+  for (int time = 0; time < 2; ++time) {
+    std::vector<std::vector<float>> of_ranks(6);
+    run_hosts(layout_of(6), kThreeHosts, [&](Engine& engine, int64_t rank) {
+      auto& own = of_ranks[static_cast<size_t>(rank)];
+      std::minstd_rand random(static_cast<unsigned>(rank) + 1);
+      for (int64_t i = 0; i < kSize; ++i) own.push_back(static_cast<float>(random()) / 7);
+      auto* const memory = reinterpret_cast<std::byte*>(own.data());
+      const ReduceOptions sum{.type = Type::kF32, .input = memory, .output = memory, .num_elements = kSize};
+      EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, sum)).wait(engine), "");
+    });
+    results.insert(results.end(), of_ranks.begin(), of_ranks.end());
+  }
+  for (const auto& result : results) ASSERT_EQ(result, results[0]);
+}
+
+TEST(SharedMirror, ReduceScatterGivesEachRankItsBlock) {
+  for (const int64_t block : {1, 77, 30'001}) {
+    run_hosts(layout_of(6), kThreeHosts, [&](Engine& engine, int64_t rank) {
+      std::vector<int64_t> input(static_cast<size_t>(6 * block)), output(static_cast<size_t>(block));
+      std::iota(input.begin(), input.end(), rank * 1000);
+      const ReduceOptions options{.type = Type::kI64,
+                                  .input = reinterpret_cast<const std::byte*>(input.data()),
+                                  .output = reinterpret_cast<std::byte*>(output.data()),
+                                  .num_elements = 6 * block,
+                                  .scatters = true};
+      EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, options)).wait(engine), "");
+      for (int64_t i = 0; i < block; ++i) ASSERT_EQ(output[static_cast<size_t>(i)], 6 * (rank * block + i) + 15'000);
+    });
+  }
+}
+
+TEST(SharedMirror, ManySmallOnes) {
+  run_hosts(layout_of(3), {{0, 1}, {2}}, [&](Engine& engine, int64_t rank) {
+    for (int32_t i = 0; i < 1000; ++i) {
+      std::vector<int32_t> own(4, static_cast<int32_t>(rank) + i);
+      std::vector<int32_t> other(1 + static_cast<size_t>(i) % 5, static_cast<int32_t>(rank * 10'000) + i);
+      auto* const memory = reinterpret_cast<std::byte*>(own.data());
+      std::vector<Pending> pending;
+      if (rank != 1) {
+        pending.push_back(start(engine, Message{.is_sent = rank == 2,
+                                                .peer = 2 - rank,
+                                                .data = reinterpret_cast<std::byte*>(other.data()),
+                                                .bytes = std::ssize(other) * 4}));
+      }
+      const ReduceOptions sum{.type = Type::kI32, .input = memory, .output = memory, .num_elements = 4};
+      pending.push_back(start(engine, make_reduction(engine.layout(), rank, sum), Driver::kWaiter));
+      for (const auto& one : pending) ASSERT_EQ(one.wait(engine), "");
+      ASSERT_EQ(own[3], 3 + 3 * i);
+      ASSERT_EQ(other[0], (rank == 1 ? 10'000 : 20'000) + i);
+    }
+  });
+}
+
+// Rank 2 has announced what it would send, and does not go on. Rank 0 waits for what rank 1 merges, which waits for it.
+TEST(SharedMirror, ARankThatDoesNotGoOnIsNamedAndNotTheOneThatMerges) {
+  std::barrier<> all(3);
+  run_hosts(layout_of(3), {{0}, {1, 2}}, [&](Engine& engine, int64_t rank) {
+    std::vector<int64_t> numbers(100'000, rank);
+    auto* const memory = reinterpret_cast<std::byte*>(numbers.data());
+    const ReduceOptions sum{.type = Type::kI64, .input = memory, .output = memory, .num_elements = std::ssize(numbers)};
+    all.arrive_and_wait();
+    const auto pending =
+        start(engine, make_reduction(engine.layout(), rank, sum), Driver::kWaiter, std::chrono::seconds(1));
+    if (rank != 2) {
+      EXPECT_EQ(pending.wait(engine), "Timed out waiting for ranks 2 of the group");
+    }
+    all.arrive_and_wait();
+    engine.stop();
+  });
+}
+
+// Rank 1 carries what rank 0 sends to its host, and is stopped. So rank 2 does not hear from rank 0, which is alive.
+TEST(SharedMirror, AStoppedCarrierIsNamedAndNotTheRankThatItCarries) {
+  const Hosts hosts = {{0}, {1, 2}};
+  std::vector<UniqueFd> files(2);
+  std::vector<std::shared_ptr<Segment>> segments;
+  for (auto& file : files) segments.push_back(Segment::create(layout_of(3), file));
+  std::vector<Listener> listeners;
+  LinkOptions options{.hosts = hosts, .until = Clock::now() + std::chrono::seconds(60)};
+  for (int rank = 0; rank < 3; ++rank) options.addresses.push_back(listeners.emplace_back("127.0.0.1").address());
+  const Pipe go = make_pipe();
+  std::vector<pid_t> ranks;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    ranks.push_back(fork());
+    if (ranks.back() != 0) continue;
+    const auto segment = segments[host_of(hosts, rank)];
+    options.rank = rank;
+    options.segment = segment.get();
+    Engine engine(segment, {.rank = rank}, connect_hosts(listeners[static_cast<size_t>(rank)], options));
+    const auto broadcast = [&](std::chrono::seconds timeout) {
+      Bytes piece(8);
+      CopyOptions copy{.kind = 1, .root = 0, .bytes = 8};
+      copy.receive.resize(3);
+      if (rank == 0) {
+        copy.send = {piece};
+      } else {
+        copy.receive[0] = piece;
+      }
+      return start(engine, make_copy(engine.layout(), rank, copy), Driver::kWaiter, timeout).wait(engine);
+    };
+    std::byte nothing;
+    CopyOptions barrier{.kind = 2, .send = {std::span(&nothing, 0)}, .bytes = 0};
+    barrier.receive.assign(3, std::span(&nothing, 0));
+    if (!start(engine, make_copy(engine.layout(), rank, barrier)).wait(engine).empty()) _exit(1);
+    if (rank == 1) raise(SIGSTOP);
+    // Rank 0 begins when the parent says that rank 1 has been stopped.
+    char letter = 0;
+    if (read(go.read_end.value(), &letter, 1) != 1) _exit(4);
+    if (rank == 0) broadcast(std::chrono::seconds(60));
+    if (rank == 2) {
+      const auto text = broadcast(std::chrono::seconds(6));
+      _exit(text == "Timed out waiting for ranks 1 of the group" ? 0 : 2);
+    }
+    pause();
+    _exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(ranks[1], &status, WUNTRACED), ranks[1]);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ASSERT_EQ(write(go.write_end.value(), "xx", 2), 2);
+  ASSERT_EQ(waitpid(ranks[2], &status, 0), ranks[2]);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  for (const auto rank : {ranks[0], ranks[1]}) {
+    kill(rank, SIGKILL);
+    waitpid(rank, &status, 0);
+  }
+}
+
+TEST(SharedMirror, WhatMakesNoSenseEndsTheConnection) {
+  UniqueFd file;
+  const auto segment = Segment::create(layout_of(2), file);
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{1} << 60, ~uint64_t{0}}) {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    const UniqueFd other(pair[0]);
+    segment->state(1).is_cut_off = 0;
+    Links links;
+    links.in.push_back({UniqueFd(pair[1]), 1});
+    links.carriers = {kNoCarrier, 0};
+    std::atomic<int> num_rings = 0;
+    Mirror mirror(segment, std::move(links), {.rank = 0, .ring = [&] { ++num_rings; }});
+    const uint64_t frame[] = {offset, 64, 0};
+    ASSERT_EQ(send(other.value(), frame, sizeof frame, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof frame));
+    while (num_rings == 0) std::this_thread::yield();
+    EXPECT_TRUE(segment->has_ended(1));
+  }
+}
+
+// What the network does not take is kept, so that nobody waits who publishes.
+TEST(SharedMirror, ASlowReceiverStopsNobody) {
+  UniqueFd file, copy;
+  const auto segment = Segment::create(layout_of(2), file), there = Segment::create(layout_of(2), copy);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  Links out, in;
+  out.out.push_back({UniqueFd(pair[0]), {1}});
+  out.carriers = {kNoCarrier, 0};
+  Mirror mirror(segment, std::move(out), {.rank = 0, .ring = [] {}});
+  auto& word = segment->state(0).staged;
+  constexpr uint64_t kTimes = 100;
+  const auto size = static_cast<size_t>(segment->layout().chunk_bytes);
+  for (uint64_t i = 1; i <= kTimes; ++i) {
+    std::memset(segment->chunk(0, 0), static_cast<int>(i), size);
+    mirror.publish({word, i}, {{segment->chunk(0, 0), size}});
+  }
+  in.in.push_back({UniqueFd(pair[1]), 0});
+  in.carriers = {1, kNoCarrier};
+  const Mirror receiver(there, std::move(in), {.rank = 1, .ring = [] {}});
+  while (there->state(0).staged.load() != kTimes) std::this_thread::yield();
+  EXPECT_EQ(there->chunk(0, 0)[size - 1], static_cast<std::byte>(kTimes));
+  EXPECT_EQ(there->chunk(0, 0)[0], static_cast<std::byte>(kTimes));
+}
+
+}  // namespace
+}  // namespace yoke::dist::shared
