@@ -155,6 +155,11 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
                   fmt::format("the node has --max-restarts {}, but the head node has {}", to_text(info.restarts),
                               to_text(spec_.restarts)));
   }
+  if (!info.nnodes.empty() && info.replacements != spec_.replacements) {
+    return refuse(
+        id, member,
+        fmt::format("the node has --replace {}, but the head node has {}", info.replacements, spec_.replacements));
+  }
   membership_.add(id, member.info.node_rank, now);
 }
 
@@ -176,6 +181,7 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
 
 void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
+  if (event.rank >= 0) return tell(ranks_.on_refused(event.value, text, now));  // its other ranks still run
   // If the job can start without this node, the refusal is only reported to the user.
   if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
@@ -193,7 +199,9 @@ void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now
   if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
   const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
   if (takes_part(before)) {
-    tell(ranks_.on_node_lost(text, member.ranks, nodes_.is_elastic(), now));
+    const auto* const kept =
+        spec_.replacements > 0 ? "; its ranks are not replaced, because what they have kept is on that host" : "";
+    tell(ranks_.on_node_lost(text + kept, member.ranks, nodes_.is_elastic(), now));
   } else if (before != MemberState::kConnecting) {
     if (!spec_.quiet && !member.leaves_with) say(text);
   } else if (!member.host) {

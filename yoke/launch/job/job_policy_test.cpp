@@ -86,6 +86,31 @@ TEST(JobPolicy, AKilledRankIsReplacedWhileTheOthersRun) {
             "1 replacement was made already; stopped the other rank");
 }
 
+TEST(JobPolicy, AKilledRankOfAnotherNodeIsReplacedThere) {
+  JobScene scene({.min = 2, .max = 2, .num_ranks = 2, .replacements = 2});
+  bring_to(scene, Phase::kRunning);  // b has one rank
+  scene.started(1, 2);
+  const NodeEvent lost{.kind = Kind::kExited, .rank = 2, .pid = 12, .value = SIGKILL, .kept_step = 7};
+  EXPECT_EQ(scene.event(1, lost),
+            "say yoke run: rank 2 (pid 12 on b) was killed by SIGKILL; starting it again, replacement 1 of 2; "
+            "replace 2 (pid 12) of 1, number 1");
+  EXPECT_EQ(scene.state(1), "running") << "although no rank of it runs for a moment";
+  EXPECT_EQ(scene.event(1, {.kind = Kind::kRefused, .rank = 2, .value = 75, .text = "no files are left"}),
+            "SIGTERM to 0; SIGTERM to 1")
+      << "the node still has processes";
+  for (const int id : {0, 1}) scene.end(id);
+  EXPECT_EQ(scene.exit_code(), 75);
+}
+
+TEST(JobPolicy, AHostThatIsLostEndsAllWhateverMayBeReplaced) {
+  JobScene scene({.min = 2, .max = 2, .replacements = 9});
+  bring_to(scene, Phase::kRunning);
+  EXPECT_EQ(scene.lose(1), "SIGTERM to 0");
+  EXPECT_EQ(scene.end(0),
+            "finish: yoke run: lost host b: it is off; its ranks are not replaced, because what they have kept is on "
+            "that host; stopped the other rank");
+}
+
 TEST(JobPolicy, AFailureIsFollowedByARestart) {
   JobScene scene({.restarts = {1}, .num_ranks = 2});
   scene.decide();
@@ -326,10 +351,12 @@ TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
     NodeInfo info;
     std::string why;  ///< Why the node must be refused; empty if it must be accepted.
   };
-  const Case kCases[] = {{{.host = "b"}, ""},
-                         {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
-                         {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
-                         {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"}};
+  const Case kCases[] = {
+      {{.host = "b"}, ""},
+      {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
+      {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
+      {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"},
+      {{.host = "b", .nnodes = "2", .replacements = 2}, "the node has --replace 2, but the head node has 0"}};
   for (const auto& one : kCases) {
     JobScene scene({.min = 2, .max = 2, .restarts = {3}});
     scene.decide();

@@ -126,7 +126,9 @@ class JobScene {
   /// Adds a node that connects by itself, and lets it introduce itself.
   int come(const std::string& host) {
     const int id = policy_->add_node();
-    ready(id, info_of(host));
+    auto info = info_of(host);
+    info.replacements = spec_.replacements;
+    ready(id, info);
     return id;
   }
   std::string prepared(int id) { return event(id, {.kind = NodeEvent::Kind::kPrepared, .value = 4000}); }

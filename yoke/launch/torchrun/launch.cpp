@@ -239,13 +239,13 @@ bool starts_python(const std::string& program) {
 void decide_on_replacements(const RunOptions& options, const Surroundings& surroundings, Launch& launch) {
   auto& spec = launch.spec;
   if (options.replace == 0) return;
-  if (launch.nodes.is_several() || surroundings.is_agent) {
-    spec.no_replacement = "the job has several hosts";
-  } else if (spec.argv != surroundings.program || starts_python(spec.argv.front())) {
+  const bool is_several = launch.nodes.is_several() || surroundings.is_agent;
+  if (spec.argv != surroundings.program || starts_python(spec.argv.front())) {
     spec.no_replacement = "the program is in Python, whose ranks cannot form their groups again";
-  } else if (!launcher_serves_store(spec, spec.num_ranks, false)) {
-    spec.no_replacement = spec.num_ranks == 1 ? "the job has one rank, whose state no other rank has"
-                                              : "rank 0 serves the ranks' store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
+  } else if (!launcher_serves_store(spec, spec.num_ranks, is_several)) {
+    spec.no_replacement = !is_several && spec.num_ranks == 1
+                              ? "the job has one rank, whose state no other rank has"
+                              : "rank 0 serves the ranks' store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
   } else {
     spec.replacements = options.replace;
   }
@@ -260,7 +260,10 @@ std::string random_id() {
 
 Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
   Launch launch{.spec = to_spec(options, surroundings), .nodes = {}};
-  if (surroundings.is_agent) return launch;
+  if (surroundings.is_agent) {
+    decide_on_replacements(options, surroundings, launch);
+    return launch;
+  }
   if (!options.standalone) check_backend(options.rdzv_backend);
   const auto place = read_outer_launcher(options, surroundings.environment);
   launch.nodes = to_nodes(options, surroundings, place);

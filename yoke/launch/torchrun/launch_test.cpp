@@ -215,6 +215,17 @@ TEST_F(RunLaunch, HostsAreReachedAndNotWaitedFor) {
   EXPECT_THAT(refusal(), HasSubstr("--hosts and --in start the nodes themselves"));
 }
 
+TEST_F(RunLaunch, RanksOfSeveralHostsAreReplacedAsThoseOfOne) {
+  options_.replace = 4;
+  EXPECT_EQ(launch().spec.no_replacement, "the job has one rank, whose state no other rank has");
+  options_.hosts = "a,b";
+  EXPECT_EQ(launch().spec.replacements, 4);
+  surroundings_.is_agent = true;  // which does not know how many hosts there are
+  EXPECT_EQ(launch().spec.replacements, 4);
+  set({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
+  EXPECT_EQ(launch().spec.replacements, 0);
+}
+
 TEST_F(RunLaunch, ARendezvousAtAnotherServerIsRefused) {
   for (const char* name : {"etcd", "etcd-v2", "mine"}) {
     options_.rdzv_backend = name;
