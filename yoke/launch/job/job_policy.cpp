@@ -147,6 +147,10 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   } else {
     member.name = info.host;
   }
+  // A host that was lost and returns is the last of the spares.
+  const auto num_nodes = nodes_.membership.max_nodes + nodes_.membership.num_spares;
+  const bool was_lost = info.is_return || (member.host && lost_hosts_.contains(*member.host));
+  if (num_nodes > nodes_.membership.max_nodes && was_lost && member.info.node_rank) *member.info.node_rank += num_nodes;
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
     return refuse(id, member, fmt::format("the node has --nnodes {}, but the head node has {}", info.nnodes, ours));
   }
@@ -196,6 +200,7 @@ void JobPolicy::on_ended(Member& member, Time now) {
 void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now) {
   const auto before = std::exchange(member.state, MemberState::kLost);
   membership_.remove(id);
+  if (member.host && before != MemberState::kConnecting) lost_hosts_.insert(*member.host);
   if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
   const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
   if (takes_part(before)) {

@@ -234,6 +234,49 @@ TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
   EXPECT_EQ(scene.wait(seconds(1)), "start agent 1");
 }
 
+TEST(JobPolicy, ASpareTakesThePlaceOfALostHostAtTheNextStart) {
+  JobScene scene({.min = 2, .max = 2, .hosts = {"a", "b", "c"}, .restarts = {3}, .spares = 1});
+  EXPECT_EQ(scene.decide(), "start agent 0; start agent 1; start agent 2");
+  for (const size_t host : {0, 1, 2}) scene->on_agent_started(host);
+  const auto ready = [&](int id) { return scene.ready(id, {.host = "x", .address = fmt::format("10.0.0.{}", id)}); };
+  EXPECT_EQ(ready(2) + ready(0), "");
+  EXPECT_EQ(ready(1), "begin 2 after 0; prepare 0 at '10.0.0.0'");
+  scene.prepared(0);
+  EXPECT_EQ(scene.state(2), "waiting");
+  EXPECT_EQ(scene.lose(1), "SIGTERM to 0; forget 1; start agent 1");
+  ready(scene->on_agent_started(1));
+  EXPECT_EQ(scene.end(0),
+            "say yoke run: lost host b: it is off; starting all ranks again, restart 1 of 3; forget failure; say yoke "
+            "run: the spare host c takes the place of host b; begin 2 after 1; prepare 0 at '10.0.0.0'")
+      << "although the lost host is there again";
+  EXPECT_EQ(scene.prepared(0),
+            "start 0 as node 0 of 2, rank 0 of 2, port 4000; start 2 as node 1 of 2, rank 1 of 2, port 4000");
+
+  EXPECT_EQ(scene.lose(0), "SIGTERM to 2; forget 0; start agent 0");
+  EXPECT_THAT(scene.end(2), HasSubstr("say yoke run: the spare host c takes the place of host a; say yoke run: host b "
+                                      "takes its place again; begin 2 after 2; prepare 2 at '10.0.0.2'"))
+      << "rank 0 is at another address";
+  scene.prepared(2);
+  EXPECT_EQ(scene.lose(2), "SIGTERM to 3; forget 2; start agent 2");
+  EXPECT_THAT(scene.end(3), HasSubstr("restart 3 of 3; forget failure")) << "two are needed";
+  EXPECT_EQ(scene.phase(), Phase::kGathering);
+  EXPECT_THAT(ready(scene->on_agent_started(0)), HasSubstr("begin 2 after 3; prepare"));
+}
+
+TEST(JobPolicy, ASpareThatIsLostIsMissedByNobody) {
+  JobScene scene({.min = 1, .max = 1, .hosts = {"a", "b"}, .restarts = {1}, .spares = 1});
+  scene.decide();
+  const int a = scene->on_agent_started(0), b = scene->on_agent_started(1);
+  EXPECT_EQ(scene.lose(b), "say yoke run: cannot use host b: it is off; trying again; forget 1");
+  scene.ready(a, JobScene::info_of("x"));
+  scene.prepared(a);
+  scene.wait(seconds(1));
+  const int again = scene->on_agent_started(1);
+  scene.ready(again, JobScene::info_of("x"));
+  EXPECT_EQ(scene.lose(again), "say yoke run: lost host b: it is off; forget 2; start agent 1");
+  EXPECT_EQ(scene.phase(), Phase::kRunning);
+}
+
 TEST(JobPolicy, AHostIsCalledAsTheUserCallsIt) {
   JobScene scene({.min = 1, .max = 1, .hosts = {"a"}});
   scene.decide();

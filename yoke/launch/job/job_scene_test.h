@@ -67,6 +67,7 @@ struct JobSetting {
   int64_t num_ranks = 1;
   bool quiet = false;
   int64_t replacements = 0;
+  int64_t spares = 0;
 };
 
 /// A job policy, and an executor that only records its orders as text.
@@ -77,7 +78,10 @@ class JobScene {
     spec_.restarts = setting.restarts;
     spec_.quiet = setting.quiet;
     spec_.replacements = setting.replacements;
-    nodes_.membership = {.min_nodes = setting.min, .max_nodes = setting.max, .last_call = std::chrono::seconds(30)};
+    nodes_.membership = {.min_nodes = setting.min,
+                         .max_nodes = setting.max,
+                         .num_spares = setting.spares,
+                         .last_call = std::chrono::seconds(30)};
     for (const auto& host : setting.hosts) nodes_.hosts.push_back({.name = host});
     policy_ = std::make_unique<JobPolicy>(spec_, nodes_, now);
     if (setting.hosts.empty()) {
