@@ -57,6 +57,18 @@ TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
   }
 }
 
+TEST_F(ByHand, ASpareTakesThePlaceOfALostNode) {
+  const auto nodes = join_all(shell({"--spares", "1", "--max-restarts", "3"}, script()), "3");
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 3) && num_connections(3) == 1; })) << all_errors(nodes);
+  nodes[1]->signal(SIGKILL);
+  ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
+  make_file("done");
+  for (const int host : {0, 2, 3}) {
+    EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait().exit_code, 0) << all_errors(nodes);
+  }
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("takes the place of node 1"));
+}
+
 TEST_F(ByHand, ASlowHeadIsWaitedFor) {
   auto node = join(1, {"--", "true"}, "2");
   ASSERT_TRUE(node->wait_until([&] { return node->err().find("waiting for the head node") != std::string::npos; }));

@@ -59,8 +59,9 @@ class Nodes : public testing::Test {
   }
 
   CommandOptions options(std::vector<std::string> argv) const {
-    return {.argv = std::move(argv),
-            .environment = {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "a secret of these tests"}}};
+    auto environment = environment_;
+    environment.insert(environment.end(), {{"YOKE_TEST_TAG", tag_}, {"YOKE_JOB_TOKEN", "a secret of these tests"}});
+    return {.argv = std::move(argv), .environment = std::move(environment)};
   }
 
   /// Returns the script of every rank. When the script has started, it creates a file ATTEMPT.RANK.WORLD-SIZE. Rank 0
@@ -111,6 +112,7 @@ class Nodes : public testing::Test {
 
   std::unique_ptr<Network> network_;
   const std::string tag_ = new_tag();
+  std::vector<std::pair<std::string, std::string>> environment_;  ///< Further variables of the job.
   TemporaryFolder folder_;
 };
 

@@ -11,8 +11,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-Result srun(const std::vector<std::string>& words) {
-  std::vector<std::string> argv = {YOKE_SLURM_CLUSTER, "2", "srun", "--overcommit"};
+Result srun(const std::vector<std::string>& words, const char* num_nodes = "2") {
+  std::vector<std::string> argv = {YOKE_SLURM_CLUSTER, num_nodes, "srun", "--overcommit"};
   argv.insert(argv.end(), words.begin(), words.end());
   return run({.argv = argv, .environment = {{"MASTER_ADDR", "127.0.0.1"}}, .without = {"RANK", "WORLD_SIZE"}});
 }
@@ -24,6 +24,21 @@ TEST(SrunNodes, MeetByThemselves) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("[0] 0/4 0 127.0.0.1 1.0\n"), HasSubstr("[1] 1/4 0 127.0.0.1 1.0\n"),
                                 HasSubstr("[2] 2/4 1 127.0.0.1 1.0\n"), HasSubstr("[3] 3/4 1 127.0.0.1 1.0\n")));
+}
+
+/// With the options of the step that a batch script starts.
+TEST(SrunNodes, ASpareTakesThePlaceOfALostOne) {
+  const auto result =
+      srun({"-N3", "-n3", "--wait=0", "--no-kill", "--kill-on-bad-exit=0", YOKE_COMMAND, "run", "--spares", "1",
+            "--max-restarts", "1", "--", "sh", "-c",
+            "echo $RANK/$WORLD_SIZE of attempt $TORCHELASTIC_RESTART_COUNT is in task $SLURM_PROCID; [ "
+            "$TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; [ $RANK = 1 ] || exec sleep 1000; kill -KILL $(ps -o ppid= "
+            "-p $PPID)"},
+           "3");
+  if (result.exit_code == 125) GTEST_SKIP() << result.err;
+  EXPECT_EQ(result.exit_code, 137) << "that of the launcher that was killed" << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("0/2 of attempt 1 is in task 0"), HasSubstr("1/2 of attempt 0 is in task 1"),
+                                HasSubstr("1/2 of attempt 1 is in task 2")));
 }
 
 TEST(SrunNodes, TwoOfThemOnOneNodeAreRefused) {

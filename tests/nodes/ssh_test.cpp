@@ -183,6 +183,39 @@ TEST_F(Ssh, WithRestartsAKilledAgentsHostIsReachedAgain) {
   EXPECT_THAT(command->err(), HasSubstr("starting all ranks again, restart 1 of 1"));
 }
 
+TEST_F(Ssh, ASpareTakesThePlaceOfALostHost) {
+  const auto command = over_ssh(shell({"--spares", "1", "--max-restarts", "3"},
+                                      "echo rank $RANK of attempt $TORCHELASTIC_RESTART_COUNT is on node $GROUP_RANK, "
+                                      "$(ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3); " +
+                                          script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 3) && agent_of(3).has_value(); }, kLong)) << command->err();
+  const auto agent = agent_of(1);
+  ASSERT_TRUE(agent);
+  kill(*agent, SIGKILL);
+  ASSERT_TRUE(command->wait_until([&] { return runs(1, 3); }, kLong)) << command->err();
+  make_file("done");
+  EXPECT_EQ(command->wait().exit_code, 0) << command->err();
+  EXPECT_THAT(command->err(), AllOf(HasSubstr("lost host 10.77.0.2"),
+                                    HasSubstr("the spare host 10.77.0.4 takes the place of host 10.77.0.2")));
+  EXPECT_THAT(command->out(), AllOf(HasSubstr("rank 1 of attempt 0 is on node 1, 10.77.0.2/24"),
+                                    HasSubstr("rank 1 of attempt 1 is on node 1, 10.77.0.4/24"),
+                                    HasSubstr("rank 2 of attempt 1 is on node 2, 10.77.0.3/24")));
+}
+
+/// The first host has the ranks' store.
+TEST_F(Ssh, ASpareTakesThePlaceOfTheFirstHostWhenThatIsCutOff) {
+  const auto command = over_ssh(shell({"--spares", "2", "--max-restarts", "3", "--heartbeat-timeout", kSilence},
+                                      "echo the store of $RANK/$WORLD_SIZE is at $MASTER_ADDR; bash -c ': < "
+                                      "/dev/tcp/$MASTER_ADDR/$MASTER_PORT' || exit 7; " +
+                                          script()));
+  ASSERT_TRUE(command->wait_until([&] { return runs(0, 2) && agent_of(2) && agent_of(3); }, kLong)) << command->err();
+  network_->cut(0);
+  ASSERT_TRUE(command->wait_until([&] { return runs(1, 2); }, kLong)) << command->err();
+  make_file("done");
+  EXPECT_EQ(command->wait().exit_code, 0) << command->err();
+  EXPECT_THAT(command->out(), testing::ContainsRegex("the store of 1/2 is at 10.77.0.[34]"));
+}
+
 TEST_F(Ssh, ACutHostIsLostInTimeAndEndsItsRanksItself) {
   const auto command = over_ssh(shell({"--heartbeat-timeout", kSilence}, script()));
   ASSERT_TRUE(command->wait_until([&] { return runs(0, 4); }, kLong)) << command->err();

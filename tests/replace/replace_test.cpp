@@ -11,89 +11,41 @@
 #include <map>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/replace/training.h"
 #include "tests/support/command.h"
 
 namespace yoke {
 namespace {
 
 using test::Command;
-using test::CommandOptions;
+using test::lines_of;
+using test::program;
 using test::TemporaryFolder;
+using test::Words;
 using testing::HasSubstr;
 using testing::Not;
 
 constexpr int kNumRanks = 4;
-using Words = std::vector<std::string>;
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-/// A training under `yoke run`.
-class Job {
+/// A training on this host.
+class Job : public test::Training {
  public:
-  Job(const Words& options, const Words& program, int num_ranks = kNumRanks)
-      : command_(options_of(options, program, num_ranks)) {}
-
-  /// The last pid that each rank has printed.
-  std::map<int, pid_t> pids() const {
-    std::map<int, pid_t> pids;
-    for (const auto& line : lines_of(command_.out())) {
-      int rank = 0, pid = 0;
-      if (std::sscanf(line.c_str(), "[%d] pid %d", &rank, &pid) == 2) pids[rank] = pid;
-    }
-    return pids;
-  }
-  /// The number of the last line that tells of a step, and how many there are.
-  std::pair<int, int> steps() const {
-    std::pair<int, int> result;
-    for (const auto& line : lines_of(command_.out())) {
-      if (std::sscanf(line.c_str(), "[0] step %d", &result.first) == 1) ++result.second;
-    }
-    return result;
-  }
-  bool wait_for_ranks() {
-    return command_.wait_until([&] { return pids().size() == kNumRanks && steps().second > 0; });
-  }
-  /// Waits for so many further lines about steps.
-  bool wait_for_steps(int count) {
-    const auto wanted = steps().second + count;
-    return command_.wait_until([&] { return steps().second >= wanted; });
-  }
-  /// Waits until the rank is another process.
-  bool wait_for_other(int rank, pid_t than) {
-    return command_.wait_until([&] { return pids()[rank] != than; });
-  }
-  Command& command() { return command_; }
+  Job(const Words& options, const Words& program) : Training(command_of(options, program), kNumRanks) {}
 
  private:
-  static CommandOptions options_of(const Words& options, const Words& program, int num_ranks) {
-    Words argv = {YOKE_COMMAND, "run", "-n", std::to_string(num_ranks)};
+  static test::CommandOptions command_of(const Words& options, const Words& program) {
+    Words argv = {YOKE_COMMAND, "run", "-n", std::to_string(kNumRanks)};
     argv.insert(argv.end(), options.begin(), options.end());
     argv.emplace_back("--");
     argv.insert(argv.end(), program.begin(), program.end());
-    return {.argv = argv, .environment = {{"YOKE_DEVICE", "cpu"}, {"OMP_NUM_THREADS", "1"}}};
+    return {.argv = argv};
   }
-  Command command_;
 };
 
-Words program(const std::string& mode, const TemporaryFolder& folder, int num_steps, const std::string& parallel) {
-  return {YOKE_REPLACE_PROGRAM, mode, folder.path(), std::to_string(num_steps), parallel};
-}
-
-std::vector<std::string> final_states(const TemporaryFolder& folder) {
-  std::vector<std::string> states;
-  for (int rank = 0; rank < kNumRanks; ++rank)
-    states.push_back(test::slurp(folder.path("final-" + std::to_string(rank))));
-  return states;
-}
+std::vector<std::string> final_states(const TemporaryFolder& folder) { return test::final_states(folder, kNumRanks); }
 
 /// metrics.csv, without the columns that tell of time.
 std::vector<std::string> figures(const TemporaryFolder& folder) {

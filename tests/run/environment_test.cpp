@@ -341,6 +341,9 @@ TEST(Environment, ThePlanIsShownAndNothingStarted) {
   EXPECT_THAT(result.out, HasSubstr("\"./absent\",\n        \"1\""));
   const auto hosts = run(yoke_run({"--hosts", "a:2,b:2", "--plan", "--json", "--", "./absent"}));
   EXPECT_THAT(hosts.out, StartsWith("{\n  \"hosts\": [")) << hosts.err;
+  const auto spare =
+      run(yoke_run({"--hosts", "a,b", "--spares", "1", "--max-restarts", "1", "--plan", "--", "./absent"}));
+  EXPECT_THAT(spare.out, HasSubstr("spare  b")) << spare.err;
   const auto refused = run(yoke_run({"--json", "--", "./absent"}));
   EXPECT_EQ(refused.exit_code, 64);
   EXPECT_THAT(refused.err, HasSubstr("--json needs --plan"));

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tests/run/launch.h"
+#include "tests/support/kept_state.h"
 
 namespace yoke::test {
 namespace {
@@ -13,9 +14,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Reports that this rank has kept a state after $1 steps, less than 255.
-const std::string kKeepsState =
-    R"(made() { printf "\\$(printf %o $(($1 + 1)))\0\0\0\0\0\0\0" > "$YOKE_RANK_STATE.1"; }; )";
 /// Kills the first process of rank 1.
 const std::string kKilled =
     kKeepsState + R"(if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then made 5; kill -KILL $$; fi; )";

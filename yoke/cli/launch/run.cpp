@@ -97,11 +97,14 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
   Json json = {{"hosts", Json::array()}};
   Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}};
   for (const auto& host : nodes.hosts) {
-    const auto node = table.rows.size();
-    table.rows.push_back(
-        {fmt::format("{}", node), host.name, num_ranks(host), fmt::format("{}", fmt::join(context.rest, " "))});
-    json["hosts"].push_back(
-        {{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
+    const auto node = static_cast<int64_t>(table.rows.size());
+    const bool is_spare = node >= nodes.membership.max_nodes;
+    table.rows.push_back({is_spare ? "spare" : fmt::format("{}", node), host.name, num_ranks(host),
+                          fmt::format("{}", fmt::join(context.rest, " "))});
+    json["hosts"].push_back({{"node_rank", is_spare ? Json() : Json(node)},
+                             {"host", host.name},
+                             {"num_ranks", num_ranks(host)},
+                             {"argv", context.rest}});
   }
   context.out << (args.json ? json_page(json) : to_text(table, output_width(context)));
   return kExitOk;
@@ -170,13 +173,14 @@ int run_with_hint(const launch::Launch& job, const RunArgs& args, const CLI::App
   return status;
 }
 
-/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them.
+/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them, and the spares after these.
 launch::ListedHosts hosts_of_allocation(const launch::RunOptions& options, const Context& context) {
   auto allocation = open_allocation(options.allocation, context);
   auto hosts = allocation.take_hosts();
   const auto wanted = parse_int(options.nnodes);
-  if (wanted && *wanted >= 1 && *wanted < static_cast<int64_t>(hosts.size()))
-    hosts.resize(static_cast<size_t>(*wanted));
+  const auto num_used = wanted.value_or(0) + options.spares;
+  if (wanted && *wanted >= 1 && num_used < static_cast<int64_t>(hosts.size()))
+    hosts.resize(static_cast<size_t>(num_used));
   return {.hosts = std::move(hosts), .allocation = allocation.allocation.job};
 }
 
@@ -296,7 +300,8 @@ void say_what_slurm_gave(const launch::NodesSpec& nodes, const launch::RunOption
                          const launch::Surroundings& surroundings) {
   if (options.quiet || launch::says_where(options) || nodes.node_rank.value_or(0) != 0) return;
   const auto ranks = launch::ranks_of_scheduler(options, surroundings);
-  const auto text = launch::describe_slurm(surroundings.environment, nodes.membership.max_nodes, ranks);
+  const auto text =
+      launch::describe_slurm(surroundings.environment, nodes.membership.max_nodes + nodes.membership.num_spares, ranks);
   if (text) std::cerr << "yoke run: " << *text << std::endl;
 }
 

@@ -72,9 +72,13 @@ int show_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& opt
   Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}};
   for (size_t node = 0; node < step.nodes.size(); ++node) {
     const auto& host = step.nodes[node];
-    table.rows.push_back(
-        {fmt::format("{}", node), printable(host), ranks, fmt::format("{}", fmt::join(context.rest, " "))});
-    json["hosts"].push_back({{"node_rank", node}, {"host", host}, {"num_ranks", ranks}, {"argv", context.rest}});
+    const bool is_spare = std::ssize(step.nodes) - static_cast<int64_t>(node) <= options.spares;
+    table.rows.push_back({is_spare ? "spare" : fmt::format("{}", node), printable(host), ranks,
+                          fmt::format("{}", fmt::join(context.rest, " "))});
+    json["hosts"].push_back({{"node_rank", is_spare ? nlohmann::ordered_json() : nlohmann::ordered_json(node)},
+                             {"host", host},
+                             {"num_ranks", ranks},
+                             {"argv", context.rest}});
   }
   if (as_json) {
     print_json(json, context);

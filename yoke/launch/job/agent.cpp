@@ -97,7 +97,8 @@ class Agent : public Launcher {
     if (event.kind == Kind::kExited) facts_.wait_statuses[event.rank] = event.value;
     if (event.kind == Kind::kReport && event.report) facts_.reports.emplace(event.rank, *event.report);
     if (event.kind == Kind::kEnded) has_ended_ = true;
-    if (event.kind == Kind::kDone || event.kind == Kind::kRefused) is_running_ = false;
+    const bool has_not_started = event.kind == Kind::kRefused && event.rank < 0;
+    if (event.kind == Kind::kDone || has_not_started) is_running_ = false;
     if (event.kind == Kind::kNotice && screen_) return say(event.text);
     tell(event);
   }
@@ -182,6 +183,8 @@ class Agent : public Launcher {
       start(to_place(*place));
     } else if (const auto order = message.find("order"); order != message.end()) {
       node_.tell_ranks(Order{order->get<int>()}, message.at("signal"));
+    } else if (const auto rank = message.find("replace"); rank != message.end()) {
+      node_.replace(*rank, {.pid = message.at("pid"), .number = message.at("number")});
     } else if (const auto ack = message.find("ack"); ack != message.end()) {
       unacknowledged_[message.at("err").get<bool>() ? 1 : 0] -= ack->get<int64_t>();
     } else if (const auto end = message.find("end"); end != message.end()) {
@@ -225,7 +228,7 @@ class Agent : public Launcher {
 };
 
 NodeInfo info_of(const LaunchSpec& spec) {
-  return {.host = host_name(), .num_ranks = spec.num_ranks, .role = spec.role};
+  return {.host = host_name(), .num_ranks = spec.num_ranks, .role = spec.role, .replacements = spec.replacements};
 }
 
 }  // namespace

@@ -69,8 +69,9 @@ void JobPolicy::say_missing(Time now) {
   if (has_said_missing_ || now < gathering_since_ + kSayMissingAfter) return;
   has_said_missing_ = true;
   const auto count = membership_.num_nodes();
-  say(fmt::format("waiting for {} nodes, of which {} joined so far: {}", describe_number(nodes_.membership), count,
-                  describe(members_)));
+  const auto num_spares = nodes_.membership.num_spares;
+  say(fmt::format("waiting for {} nodes{}, of which {} joined so far: {}", describe_number(nodes_.membership),
+                  num_spares > 0 ? " and " + counted(num_spares, "spare") : "", count, describe(members_)));
 }
 
 /// Gives the order to start an agent on each host that has none.
@@ -95,6 +96,14 @@ void JobPolicy::forget_lost() {
   });
 }
 
+void JobPolicy::say_place_of_spare(const Member& spare, size_t node_rank) {
+  if (spec_.quiet) return;
+  if (spare.host == node_rank) return say(fmt::format("host {} takes its place again", printable(spare.name)));
+  const auto place = node_rank < nodes_.hosts.size() ? "host " + printable(nodes_.hosts[node_rank].name)
+                                                     : fmt::format("node {}", node_rank);
+  say(fmt::format("the spare host {} takes the place of {}", printable(spare.name), place));
+}
+
 /// Chooses the nodes, and assigns every rank a number and a node.
 void JobPolicy::begin_start(Time now) {
   chosen_ = membership_.choose();
@@ -107,8 +116,9 @@ void JobPolicy::begin_start(Time now) {
             .is_elastic = nodes_.is_elastic()};
   std::vector<std::string> hosts;
   roles_.clear();
-  for (const int id : chosen_) {
-    auto& member = members_.at(id);
+  for (size_t node_rank = 0; node_rank < chosen_.size(); ++node_rank) {
+    auto& member = members_.at(chosen_[node_rank]);
+    if (membership_.is_spare(member.info.node_rank)) say_place_of_spare(member, node_rank);
     roles_[member.info.role].all += member.info.num_ranks;
     member.ranks.clear();
     for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place_.world_size++);
@@ -168,7 +178,7 @@ void JobPolicy::start_next() {
 void JobPolicy::run(Time now) {
   release_store();
   if (!takes_any_part(members_) || is_drain_over(now)) return end_attempt(now);
-  if (!nodes_.is_elastic()) return;
+  if (!nodes_.is_elastic() && nodes_.membership.num_spares == 0) return;
   forget_lost();  // allows agents on the hosts of lost nodes for the next start
   reach_hosts(now);
 }

@@ -147,6 +147,10 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   } else {
     member.name = info.host;
   }
+  // A host that was lost and returns is the last of the spares.
+  const auto num_nodes = nodes_.membership.max_nodes + nodes_.membership.num_spares;
+  const bool was_lost = info.is_return || (member.host && lost_hosts_.contains(*member.host));
+  if (num_nodes > nodes_.membership.max_nodes && was_lost && member.info.node_rank) *member.info.node_rank += num_nodes;
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
     return refuse(id, member, fmt::format("the node has --nnodes {}, but the head node has {}", info.nnodes, ours));
   }
@@ -154,6 +158,11 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
     return refuse(id, member,
                   fmt::format("the node has --max-restarts {}, but the head node has {}", to_text(info.restarts),
                               to_text(spec_.restarts)));
+  }
+  if (!info.nnodes.empty() && info.replacements != spec_.replacements) {
+    return refuse(
+        id, member,
+        fmt::format("the node has --replace {}, but the head node has {}", info.replacements, spec_.replacements));
   }
   membership_.add(id, member.info.node_rank, now);
 }
@@ -176,6 +185,7 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
 
 void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
+  if (event.rank >= 0) return tell(ranks_.on_refused(event.value, text, now));  // its other ranks still run
   // If the job can start without this node, the refusal is only reported to the user.
   if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
@@ -190,10 +200,13 @@ void JobPolicy::on_ended(Member& member, Time now) {
 void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now) {
   const auto before = std::exchange(member.state, MemberState::kLost);
   membership_.remove(id);
+  if (member.host && before != MemberState::kConnecting) lost_hosts_.insert(*member.host);
   if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
   const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
   if (takes_part(before)) {
-    tell(ranks_.on_node_lost(text, member.ranks, nodes_.is_elastic(), now));
+    const auto* const kept =
+        spec_.replacements > 0 ? "; its ranks are not replaced, because what they have kept is on that host" : "";
+    tell(ranks_.on_node_lost(text + kept, member.ranks, nodes_.is_elastic(), now));
   } else if (before != MemberState::kConnecting) {
     if (!spec_.quiet && !member.leaves_with) say(text);
   } else if (!member.host) {

@@ -23,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,7 @@ class JobPolicy {
   void end_attempt(Time now);
   void finish();
   void say_missing(Time now);
+  void say_place_of_spare(const Member& spare, size_t node_rank);
   void say_unreachable(size_t host, const std::string& why);
   void reach_hosts(Time now);
   void forget_lost();
@@ -123,6 +125,7 @@ class JobPolicy {
   HostTries tries_;
   Members members_;
   int last_id_ = -1;
+  std::set<size_t> lost_hosts_;  ///< Indices in NodesSpec::hosts of those that were lost at any time.
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
   std::optional<Time> drain_until_;  ///< When to stop waiting for readers of the output; unset: never.

@@ -86,6 +86,31 @@ TEST(JobPolicy, AKilledRankIsReplacedWhileTheOthersRun) {
             "1 replacement was made already; stopped the other rank");
 }
 
+TEST(JobPolicy, AKilledRankOfAnotherNodeIsReplacedThere) {
+  JobScene scene({.min = 2, .max = 2, .num_ranks = 2, .replacements = 2});
+  bring_to(scene, Phase::kRunning);  // b has one rank
+  scene.started(1, 2);
+  const NodeEvent lost{.kind = Kind::kExited, .rank = 2, .pid = 12, .value = SIGKILL, .kept_step = 7};
+  EXPECT_EQ(scene.event(1, lost),
+            "say yoke run: rank 2 (pid 12 on b) was killed by SIGKILL; starting it again, replacement 1 of 2; "
+            "replace 2 (pid 12) of 1, number 1");
+  EXPECT_EQ(scene.state(1), "running") << "although no rank of it runs for a moment";
+  EXPECT_EQ(scene.event(1, {.kind = Kind::kRefused, .rank = 2, .value = 75, .text = "no files are left"}),
+            "SIGTERM to 0; SIGTERM to 1")
+      << "the node still has processes";
+  for (const int id : {0, 1}) scene.end(id);
+  EXPECT_EQ(scene.exit_code(), 75);
+}
+
+TEST(JobPolicy, AHostThatIsLostEndsAllWhateverMayBeReplaced) {
+  JobScene scene({.min = 2, .max = 2, .replacements = 9});
+  bring_to(scene, Phase::kRunning);
+  EXPECT_EQ(scene.lose(1), "SIGTERM to 0");
+  EXPECT_EQ(scene.end(0),
+            "finish: yoke run: lost host b: it is off; its ranks are not replaced, because what they have kept is on "
+            "that host; stopped the other rank");
+}
+
 TEST(JobPolicy, AFailureIsFollowedByARestart) {
   JobScene scene({.restarts = {1}, .num_ranks = 2});
   scene.decide();
@@ -209,6 +234,49 @@ TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
   EXPECT_EQ(scene.wait(seconds(1)), "start agent 1");
 }
 
+TEST(JobPolicy, ASpareTakesThePlaceOfALostHostAtTheNextStart) {
+  JobScene scene({.min = 2, .max = 2, .hosts = {"a", "b", "c"}, .restarts = {3}, .spares = 1});
+  EXPECT_EQ(scene.decide(), "start agent 0; start agent 1; start agent 2");
+  for (const size_t host : {0, 1, 2}) scene->on_agent_started(host);
+  const auto ready = [&](int id) { return scene.ready(id, {.host = "x", .address = fmt::format("10.0.0.{}", id)}); };
+  EXPECT_EQ(ready(2) + ready(0), "");
+  EXPECT_EQ(ready(1), "begin 2 after 0; prepare 0 at '10.0.0.0'");
+  scene.prepared(0);
+  EXPECT_EQ(scene.state(2), "waiting");
+  EXPECT_EQ(scene.lose(1), "SIGTERM to 0; forget 1; start agent 1");
+  ready(scene->on_agent_started(1));
+  EXPECT_EQ(scene.end(0),
+            "say yoke run: lost host b: it is off; starting all ranks again, restart 1 of 3; forget failure; say yoke "
+            "run: the spare host c takes the place of host b; begin 2 after 1; prepare 0 at '10.0.0.0'")
+      << "although the lost host is there again";
+  EXPECT_EQ(scene.prepared(0),
+            "start 0 as node 0 of 2, rank 0 of 2, port 4000; start 2 as node 1 of 2, rank 1 of 2, port 4000");
+
+  EXPECT_EQ(scene.lose(0), "SIGTERM to 2; forget 0; start agent 0");
+  EXPECT_THAT(scene.end(2), HasSubstr("say yoke run: the spare host c takes the place of host a; say yoke run: host b "
+                                      "takes its place again; begin 2 after 2; prepare 2 at '10.0.0.2'"))
+      << "rank 0 is at another address";
+  scene.prepared(2);
+  EXPECT_EQ(scene.lose(2), "SIGTERM to 3; forget 2; start agent 2");
+  EXPECT_THAT(scene.end(3), HasSubstr("restart 3 of 3; forget failure")) << "two are needed";
+  EXPECT_EQ(scene.phase(), Phase::kGathering);
+  EXPECT_THAT(ready(scene->on_agent_started(0)), HasSubstr("begin 2 after 3; prepare"));
+}
+
+TEST(JobPolicy, ASpareThatIsLostIsMissedByNobody) {
+  JobScene scene({.min = 1, .max = 1, .hosts = {"a", "b"}, .restarts = {1}, .spares = 1});
+  scene.decide();
+  const int a = scene->on_agent_started(0), b = scene->on_agent_started(1);
+  EXPECT_EQ(scene.lose(b), "say yoke run: cannot use host b: it is off; trying again; forget 1");
+  scene.ready(a, JobScene::info_of("x"));
+  scene.prepared(a);
+  scene.wait(seconds(1));
+  const int again = scene->on_agent_started(1);
+  scene.ready(again, JobScene::info_of("x"));
+  EXPECT_EQ(scene.lose(again), "say yoke run: lost host b: it is off; forget 2; start agent 1");
+  EXPECT_EQ(scene.phase(), Phase::kRunning);
+}
+
 TEST(JobPolicy, AHostIsCalledAsTheUserCallsIt) {
   JobScene scene({.min = 1, .max = 1, .hosts = {"a"}});
   scene.decide();
@@ -326,10 +394,12 @@ TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
     NodeInfo info;
     std::string why;  ///< Why the node must be refused; empty if it must be accepted.
   };
-  const Case kCases[] = {{{.host = "b"}, ""},
-                         {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
-                         {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
-                         {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"}};
+  const Case kCases[] = {
+      {{.host = "b"}, ""},
+      {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
+      {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
+      {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"},
+      {{.host = "b", .nnodes = "2", .replacements = 2}, "the node has --replace 2, but the head node has 0"}};
   for (const auto& one : kCases) {
     JobScene scene({.min = 2, .max = 2, .restarts = {3}});
     scene.decide();

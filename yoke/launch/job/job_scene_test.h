@@ -67,6 +67,7 @@ struct JobSetting {
   int64_t num_ranks = 1;
   bool quiet = false;
   int64_t replacements = 0;
+  int64_t spares = 0;
 };
 
 /// A job policy, and an executor that only records its orders as text.
@@ -77,7 +78,10 @@ class JobScene {
     spec_.restarts = setting.restarts;
     spec_.quiet = setting.quiet;
     spec_.replacements = setting.replacements;
-    nodes_.membership = {.min_nodes = setting.min, .max_nodes = setting.max, .last_call = std::chrono::seconds(30)};
+    nodes_.membership = {.min_nodes = setting.min,
+                         .max_nodes = setting.max,
+                         .num_spares = setting.spares,
+                         .last_call = std::chrono::seconds(30)};
     for (const auto& host : setting.hosts) nodes_.hosts.push_back({.name = host});
     policy_ = std::make_unique<JobPolicy>(spec_, nodes_, now);
     if (setting.hosts.empty()) {
@@ -126,7 +130,9 @@ class JobScene {
   /// Adds a node that connects by itself, and lets it introduce itself.
   int come(const std::string& host) {
     const int id = policy_->add_node();
-    ready(id, info_of(host));
+    auto info = info_of(host);
+    info.replacements = spec_.replacements;
+    ready(id, info);
     return id;
   }
   std::string prepared(int id) { return event(id, {.kind = NodeEvent::Kind::kPrepared, .value = 4000}); }

@@ -127,15 +127,17 @@ class Head : public Launcher {
     if (elapsed < kStatusEvery) return;
     const auto& ranks = policy_.ranks();
     const auto& membership = policy_.membership();
-    const JobStatus status{.name = spec_.name,
-                           .num_up = ranks.num_alive(),
-                           .num_ranks = ranks.num_ranks(),
-                           .nodes = nodes_spec_.is_several() ? fmt::format("{} of {}", membership.num_nodes(),
-                                                                           describe_number(membership.options()))
-                                                             : "",
-                           .elapsed = elapsed,
-                           .num_restarts = ranks.num_restarts(),
-                           .restarts = spec_.restarts};
+    const auto& options = membership.options();
+    const auto num_nodes =
+        options.num_spares > 0 ? fmt::format("{}", options.max_nodes + options.num_spares) : describe_number(options);
+    const JobStatus status{
+        .name = spec_.name,
+        .num_up = ranks.num_alive(),
+        .num_ranks = ranks.num_ranks(),
+        .nodes = nodes_spec_.is_several() ? fmt::format("{} of {}", membership.num_nodes(), num_nodes) : "",
+        .elapsed = elapsed,
+        .num_restarts = ranks.num_restarts(),
+        .restarts = spec_.restarts};
     if (shown_ && screen_->status_line() == StatusLine::kPrinted && !has_changed(*shown_, status)) return;
     shown_ = status;
     screen_->show_status(status_line(status));

@@ -129,6 +129,7 @@ void LocalNode::start_guardian() {
          .keep_open = spec_.inherited_fds,
          .file_limit = file_limit_,
          .has_terminal = has_terminal(),
+         .replaces = spec_.replacements > 0,
          .python = spec_.python,
          .folder = error_folder_});
 }
@@ -294,6 +295,7 @@ void LocalNode::replace(int64_t rank, const Replacement& replacement) {
         {text.value()}, *plan, out, err);
   } catch (const Error& error) {  // no descriptors are left, or a log cannot be opened
     tell({.kind = Kind::kRefused,
+          .rank = rank,
           .value = exit_status(error.code()),
           .text = fmt::format("rank {} cannot be started again: {}", rank, error.what())});
   }

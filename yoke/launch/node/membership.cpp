@@ -35,8 +35,10 @@ void Membership::wait_for_next(Time now, bool at_once) {
 }
 
 Membership::Verdict Membership::judge(Time now) const {
-  const auto count = static_cast<int64_t>(choose().size());
-  if (count >= options_.max_nodes) return Verdict::kStart;
+  const auto chosen = choose_entries();
+  const auto count = static_cast<int64_t>(chosen.size());
+  const bool has_spare = std::ranges::any_of(chosen, [this](const Entry& node) { return is_spare(node.wanted_rank); });
+  if (count >= options_.max_nodes && !has_spare) return Verdict::kStart;
   if (count >= options_.min_nodes && enough_since_) {
     if (at_once_ || now >= *enough_since_ + options_.last_call) return Verdict::kStart;
     return Verdict::kWait;
@@ -57,16 +59,23 @@ std::vector<Membership::Conflict> Membership::find_conflicts(const std::function
   return conflicts;
 }
 
-std::vector<int> Membership::choose() const {
+std::vector<Membership::Entry> Membership::choose_entries() const {
+  auto nodes = nodes_;
+  std::ranges::stable_partition(nodes, [this](const Entry& node) { return !is_spare(node.wanted_rank); });
   // If several nodes ask for the same rank, the first one gets it. The others wait until it has left.
   std::vector<Entry> chosen;
-  for (const auto& node : nodes_) {
+  for (const auto& node : nodes) {
     if (static_cast<int64_t>(chosen.size()) == options_.max_nodes) break;
     const bool is_taken = node.wanted_rank && std::ranges::any_of(chosen, [&](const Entry& other) {
                             return other.wanted_rank == node.wanted_rank;
                           });
     if (!is_taken) chosen.push_back(node);
   }
+  return chosen;
+}
+
+std::vector<int> Membership::choose() const {
+  auto chosen = choose_entries();
   // Nodes get the ranks that they asked for, if these ranks exist. The other nodes fill the gaps.
   std::ranges::stable_sort(chosen, [](const Entry& a, const Entry& b) {
     return a.wanted_rank.value_or(INT64_MAX) < b.wanted_rank.value_or(INT64_MAX);

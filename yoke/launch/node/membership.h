@@ -13,8 +13,10 @@ namespace yoke::launch {
 struct MembershipOptions {
   int64_t min_nodes = 1;
   int64_t max_nodes = 1;
+  int64_t num_spares = 0;                           ///< Further nodes, which ask for node ranks from max_nodes on.
   std::chrono::milliseconds join_timeout{600'000};  ///< How long to wait for min_nodes. torchrun's default.
-  /// How long to wait for more than min_nodes. Used only before the first start.
+  /// How long to wait for more than min_nodes, or for a node whose place a spare can take. Used only before the first
+  /// start.
   std::chrono::milliseconds last_call{30'000};
 };
 
@@ -25,7 +27,7 @@ std::string describe_number(const MembershipOptions& options);
 
 /// The nodes that have joined and may take part in the next start. Nodes join and leave at any time. Nodes that asked
 /// for a node rank are ordered by it, the other nodes by the time at which they joined. A node that joins while the
-/// ranks run, or exceeds the maximum, waits for the next start.
+/// ranks run, or exceeds the maximum, waits for the next start. A spare takes part only if another node is missing.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -44,6 +46,8 @@ class Membership {
 
   /// Returns the nodes of the start, ordered by node rank. REQUIRES: judge() returned kStart.
   std::vector<int> choose() const;
+  /// Whether a node that asked for this node rank is a spare.
+  bool is_spare(std::optional<int64_t> wanted_rank) const { return wanted_rank.value_or(0) >= options_.max_nodes; }
 
   /// A node `id` that asks for the same node rank as `holder`, which joined before.
   struct Conflict {
@@ -62,6 +66,8 @@ class Membership {
     std::optional<int64_t> wanted_rank;
     Time since;
   };
+  std::vector<Entry> choose_entries() const;
+
   MembershipOptions options_;
   std::vector<Entry> nodes_;  ///< In the order of joining.
   Time since_;

@@ -111,6 +111,24 @@ TEST(Membership, AConflictIsFoundOnceTheHolderOfTheRankIsHeardOf) {
   EXPECT_TRUE(nodes.find_conflicts([](int) { return kOpened + seconds(60); }).empty());
 }
 
+TEST(Membership, ASpareTakesPartOnlyIfAnotherNodeIsMissing) {
+  Membership nodes({.min_nodes = 2, .max_nodes = 2, .num_spares = 1, .last_call = seconds(30)}, kOpened);
+  nodes.add(12, 2, kOpened);  // the spare is there first
+  nodes.add(10, 0, kOpened);
+  EXPECT_EQ(nodes.judge(kOpened + seconds(29)), Verdict::kWait);
+  EXPECT_EQ(nodes.judge(kOpened + seconds(30)), Verdict::kStart) << "a node that does not come is not waited for";
+  EXPECT_THAT(nodes.choose(), ElementsAre(10, 12));
+  nodes.add(11, 1, kOpened + seconds(5));
+  EXPECT_EQ(nodes.judge(kOpened + seconds(5)), Verdict::kStart);
+  EXPECT_THAT(nodes.choose(), ElementsAre(10, 11));
+  nodes.remove(10);
+  nodes.wait_for_next(kOpened + seconds(100), true);
+  EXPECT_EQ(nodes.judge(kOpened + seconds(100)), Verdict::kStart) << "at once";
+  EXPECT_THAT(nodes.choose(), ElementsAre(12, 11)) << "it has the node rank of the lost one";
+  nodes.remove(11);
+  EXPECT_EQ(nodes.judge(kOpened + seconds(100)), Verdict::kWait);
+}
+
 TEST(Membership, NnodesAsTheyAreWritten) {
   EXPECT_EQ(nnodes_of({.min_nodes = 2, .max_nodes = 2}), "2");
   EXPECT_EQ(nnodes_of({.min_nodes = 2, .max_nodes = 4}), "2:4");

@@ -27,6 +27,7 @@ struct NodeInfo {
   std::string role = "default";      ///< Its --role.
   std::string nnodes;                ///< Its --nnodes, such as "2" or "2:4"; empty if the head started it.
   RestartLimit restarts;             ///< Its --max-restarts; none if not given: the head's value is used.
+  int64_t replacements = 0;          ///< LaunchSpec::replacements, of which its ranks know.
   bool is_return = false;            ///< Whether it was a node of this job before, and was cut off.
 };
 
@@ -35,7 +36,8 @@ struct NodeEvent {
   enum class Kind {
     kReady,         ///< It can take part in a start. info: its introduction.
     kPrepared,      ///< value: the port that it holds for the ranks' TCPStore.
-    kRefused,       ///< It cannot prepare or start. text: why; value: the job's exit status.
+    kRefused,       ///< It cannot prepare or start. text: why; value: the job's exit status; rank: the one that it
+                    ///< cannot start again while others run, else -1.
     kStarted,       ///< A rank was started. rank, pid
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
@@ -95,8 +97,8 @@ class Node : public EventSource {
     int pid = 0;  ///< Of the process that has ended.
     int64_t number = 0;
   };
-  /// Starts a rank again while others run. REQUIRES: the node is this machine.
-  virtual void replace(int64_t, const Replacement&) {}
+  /// Starts a rank again while others run.
+  virtual void replace(int64_t rank, const Replacement& replacement) = 0;
   /// Tells the node's launcher or agent to end with this status. Does nothing on a node without a launcher of its own.
   virtual void end(int exit_status, const std::string& reason) = 0;
   /// Sends the messages that are queued for the node, for at most `patience`.

@@ -37,7 +37,7 @@ struct Host {
 /// mpirun) connect to its endpoint.
 struct NodesSpec {
   MembershipOptions membership;
-  std::vector<Host> hosts;  ///< Empty if nodes connect to the endpoint.
+  std::vector<Host> hosts;  ///< Empty if nodes connect to the endpoint. Spares are the last ones.
   std::string allocation;   ///< Slurm's job that holds `hosts`; empty if they are not of an allocation.
 
   std::string endpoint_host;  ///< A name or an address, as the user gave it.
@@ -53,7 +53,7 @@ struct NodesSpec {
   std::chrono::milliseconds silence{15'000};  ///< A node that is silent for this long is lost.
 
   bool is_elastic() const { return membership.min_nodes < membership.max_nodes; }
-  bool is_several() const { return !hosts.empty() || membership.max_nodes > 1; }
+  bool is_several() const { return !hosts.empty() || membership.max_nodes + membership.num_spares > 1; }
 };
 
 /// All that a launcher is told: what this node starts, and which nodes take part.

@@ -61,6 +61,10 @@ void RemoteNode::tell_ranks(Order order, int signal) {
   channel_->send({{"order", static_cast<int>(order)}, {"signal", signal}});
 }
 
+void RemoteNode::replace(int64_t rank, const Replacement& replacement) {
+  channel_->send({{"replace", rank}, {"pid", replacement.pid}, {"number", replacement.number}});
+}
+
 void RemoteNode::end(int exit_status, const std::string& reason) {
   channel_->send({{"end", {{"exit_code", exit_status}, {"reason", reason}}}});
 }

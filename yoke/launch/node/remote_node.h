@@ -27,6 +27,7 @@ class RemoteNode : public Node {
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const NodePlace& place) override;
   void tell_ranks(Order order, int signal) override;
+  void replace(int64_t rank, const Replacement& replacement) override;
   void end(int exit_status, const std::string& reason) override;
   void flush(std::chrono::milliseconds patience) override { channel_->flush(patience); }
   LoopTime last_heard() const override { return channel_->last_heard(); }

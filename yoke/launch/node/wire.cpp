@@ -50,6 +50,7 @@ json to_json(const NodeEvent& event) {
                           {"kind", static_cast<int>(event.report->cause.kind)}}}};
   }
   if (event.num_steps) result["num_steps"] = *event.num_steps;
+  if (event.kept_step) result["kept_step"] = *event.kept_step;
   if (event.info) {
     result["info"] = {{"protocol", kProtocol},
                       {"host", event.info->host},
@@ -60,6 +61,7 @@ json to_json(const NodeEvent& event) {
                       {"nnodes", event.info->nnodes},
                       {"max_restarts", event.info->restarts.num},
                       {"restart_steps", event.info->restarts.num_steps},
+                      {"replacements", event.info->replacements},
                       {"is_return", event.info->is_return}};
   }
   return result;
@@ -89,6 +91,7 @@ NodeEvent to_event(const json& from) {
                               .kind = FailureCause::Kind{cause.at("kind").get<int>()}}};
   }
   if (const auto num_steps = from.find("num_steps"); num_steps != from.end()) event.num_steps = *num_steps;
+  if (const auto kept_step = from.find("kept_step"); kept_step != from.end()) event.kept_step = *kept_step;
   if (const auto info = from.find("info"); info != from.end()) {
     if (const int protocol = info->at("protocol"); protocol != kProtocol) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -102,6 +105,7 @@ NodeEvent to_event(const json& from) {
                   .role = info->at("role"),
                   .nnodes = info->value("nnodes", ""),
                   .restarts = {info->value("max_restarts", int64_t{0}), info->value("restart_steps", int64_t{0})},
+                  .replacements = info->value("replacements", int64_t{0}),
                   .is_return = info->value("is_return", false)};
     if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
     constexpr int64_t kMaxRanks = 65'536;

@@ -1,7 +1,7 @@
 // yoke/launch/node/wire.h -- the messages between the head and its agents as JSON.
 //
-// The head sends {launch} (first, and only over ssh), {prepare}, {start}, {order}, {ack} and {end}. An agent sends
-// {event} and {output}.
+// The head sends {launch} (first, and only over ssh), {prepare}, {start}, {order}, {replace}, {ack} and {end}. An agent
+// sends {event} and {output}.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@
 
 namespace yoke::launch {
 
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 
 /// The first bytes that an agent started over ssh prints on standard output and error. Everything before them comes
 /// from the login shell.

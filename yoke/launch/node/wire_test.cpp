@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/error.h"
+
 namespace yoke::launch {
 namespace {
 
@@ -35,6 +37,23 @@ TEST(Wire, TimesAreThoseOfTheReceiversClock) {
   auto message = to_json(event_at({}));
   message["report"]["sent_at"] = 0;
   EXPECT_EQ(to_event(message).report->time, std::chrono::system_clock::time_point()) << "a report without a time";
+}
+
+TEST(Wire, TheStepThatALostRankHasKeptArrives) {
+  NodeEvent event{.kind = NodeEvent::Kind::kExited, .rank = 3, .value = 9};
+  EXPECT_EQ(to_event(to_json(event)).kept_step, std::nullopt);
+  for (const int64_t step : {0, 7}) {
+    event.kept_step = step;
+    EXPECT_EQ(to_event(to_json(event)).kept_step, step);
+  }
+}
+
+TEST(Wire, ANodeSaysHowManyRanksMayBeReplaced) {
+  const NodeEvent event{.kind = NodeEvent::Kind::kReady, .info = NodeInfo{.host = "b", .replacements = 3}};
+  auto message = to_json(event);
+  EXPECT_EQ(to_event(message).info->replacements, 3);
+  message["info"]["protocol"] = kProtocol - 1;
+  EXPECT_THROW(to_event(message), Error) << "an agent that replaces no ranks";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -116,6 +117,7 @@ class Guardian {
     exits_ = {};
     courtesy_until_.reset();
     groups_.clear();
+    undecided_.clear();
     start(start_message, std::move(descriptors));
     while (is_launcher_there_ && !is_over()) {
       pollfd polls[] = {
@@ -125,7 +127,7 @@ class Guardian {
       if (polls[0].revents != 0) obey();
       if (polls[2].revents != 0) tell_failures();  // the failures are reported before the exit that they cause
       reap();
-      if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
+      if (!has_ranks() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
     store_end_.reset();
     if (!must_kill_ && is_courtesy_over()) tell_leftovers();
@@ -216,7 +218,11 @@ class Guardian {
   /// Starts a rank again whose process `pid` has ended, once what that process has left in its group is killed.
   void replace(const Message& message, std::vector<UniqueFd> descriptors) {
     const auto num_streams = static_cast<size_t>(std::popcount(static_cast<uint32_t>(message.value)));
-    if (is_stopping_ || must_kill_ || descriptors.size() != 1 + num_streams) return;
+    undecided_.erase(message.pid);
+    if (is_stopping_ || must_kill_) return;
+    if (descriptors.size() != 1 + num_streams) {  // the limit of open files is reached
+      return tell({.kind = Message::Kind::kCannotStart, .rank = message.rank, .value = EMFILE});
+    }
     auto plans = decode_plans(text_of(descriptors.front()));
     const auto old = std::ranges::find(groups_, message.pid, &RankGroup::rank);
     if (old != groups_.end()) {
@@ -307,7 +313,10 @@ class Guardian {
       if (store_ > 0) kill(store_, SIGKILL);  // the store has no data to save
       return;
     }
-    if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
+    if (message->kind == Message::Kind::kSignal) {
+      is_stopping_ = true;
+      undecided_.clear();
+    }
     const auto since_start = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - last_start_);
     if (message->sender == 0 || !have_ranks(message->sender, take_pending(message->value), since_start)) {
       signal_groups(message->value, message->pid);
@@ -370,18 +379,22 @@ class Guardian {
     if (failures_) tell_failures();
     if (pid == store_) {
       store_ = -1;
-      if (!ranks_.empty()) tell({.kind = Message::Kind::kExited, .rank = store_index_, .pid = pid, .value = status});
+      if (has_ranks()) tell({.kind = Message::Kind::kExited, .rank = store_index_, .pid = pid, .value = status});
       return;
     }
     const auto rank = ranks_.find(pid);
     if (rank == ranks_.end()) return;  // an orphan
     tell({.kind = Message::Kind::kExited, .rank = rank->second, .pid = pid, .value = status});
     ranks_.erase(rank);
+    if (options_.replaces && WIFSIGNALED(status) && !is_stopping_) undecided_.insert(pid);
   }
+
+  /// Whether a rank runs, or the launcher may start one again.
+  bool has_ranks() const { return !ranks_.empty() || !undecided_.empty(); }
 
   bool is_over() {
     if (must_kill_) return true;
-    if (!ranks_.empty() || store_ > 0) return false;
+    if (has_ranks() || store_ > 0) return false;
     if (!has_children() || (!to_keep().empty() && !has_others())) return true;
     // A rank that is a shell ends at once at the signal, but the program that it started may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
@@ -424,6 +437,8 @@ class Guardian {
   UniqueFd child_signals_;
   UniqueFd failures_;
   std::unordered_map<pid_t, int32_t> ranks_;  ///< Index by pid, for each rank that has not been reaped.
+  /// Ranks that a signal has killed. The launcher answers each with kReplace, or all with kSignal or kKill.
+  std::set<pid_t> undecided_;
   ExitOrder exits_;
   std::vector<RankGroup> groups_;
   std::optional<Preload> preload_;

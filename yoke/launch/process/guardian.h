@@ -16,6 +16,7 @@ struct GuardianOptions {
   std::vector<int> keep_open;  ///< The launcher's other descriptors that ranks inherit.
   rlimit file_limit{};         ///< The ranks' limit. The launcher may have raised its own.
   bool has_terminal = false;   ///< Whether the launcher has a terminal; if so, a plan may name its process group.
+  bool replaces = false;       ///< Whether the launcher may start a rank again that a signal has killed.
   PythonLoading python;        ///< For plans that may be preloaded.
   std::string folder;  ///< A folder to create at the start and to remove when the launcher has ended; empty: none.
 };

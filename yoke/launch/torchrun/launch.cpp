@@ -8,6 +8,7 @@
 #include <random>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/contract/rank_env.h"
 #include "yoke/launch/torchrun/spec.h"
@@ -78,22 +79,32 @@ void read_conf(const std::string& text, NodesSpec& nodes) {
   }
 }
 
+/// `num_nodes`: those that have ranks, and the spares.
+void check_spares(const RunOptions& options, int64_t num_nodes) {
+  if (options.spares < num_nodes) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--spares {}: the job has {}, and one of them at least must have ranks; give fewer spares, or more hosts",
+              options.spares, counted(num_nodes, "host"));
+}
+
 void add_hosts(const RunOptions& options, const Surroundings& surroundings, NodesSpec& nodes) {
   auto listed = surroundings.list_hosts();
   nodes.hosts = std::move(listed.hosts);
   nodes.allocation = std::move(listed.allocation);
-  const auto num_hosts = static_cast<int64_t>(nodes.hosts.size());
+  const auto num_listed = static_cast<int64_t>(nodes.hosts.size()), num_hosts = num_listed - options.spares;
+  check_spares(options, num_listed);
   nodes.membership.min_nodes = nodes.membership.max_nodes = num_hosts;
   if (options.nnodes.empty()) return;
   set_number(options.nnodes, nodes.membership);
+  const auto* const besides = options.spares > 0 ? " besides the spares" : "";
   if (nodes.membership.max_nodes > num_hosts) {
-    throw Error(ErrorCode::kInvalidArgument, "--nnodes {} asks for more nodes than the {} hosts that are listed",
-                options.nnodes, num_hosts);
+    throw Error(ErrorCode::kInvalidArgument, "--nnodes {} asks for more nodes than the {} hosts that are listed{}",
+                options.nnodes, num_hosts, besides);
   }
   if (nodes.membership.max_nodes < num_hosts) {  // otherwise only the hosts that answer first would take part
     throw Error(ErrorCode::kInvalidArgument,
-                "--nnodes {} asks for fewer nodes than the {} hosts that are listed; list only those to use",
-                options.nnodes, num_hosts);
+                "--nnodes {} asks for fewer nodes than the {} hosts that are listed{}; list only those to use",
+                options.nnodes, num_hosts, besides);
   }
 }
 
@@ -127,7 +138,7 @@ std::optional<RankEnv> read_outer_launcher(const RunOptions& options, const Envi
   return read_rank_env(own);
 }
 
-void add_nodes_of(const RankEnv& place, NodesSpec& nodes) {
+void add_nodes_of(const RankEnv& place, const RunOptions& options, NodesSpec& nodes) {
   // If another node has several launchers, they end at once, and this node would wait for them.
   if (place.local_world_size != 1 || (place.source == RankSource::kSlurm && place.world_size != place.num_nodes)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -138,7 +149,8 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes) {
                 place.local_world_size != 1 ? place.local_world_size : place.world_size,
                 place.local_world_size != 1 ? "this node" : fmt::format("the {} nodes", place.num_nodes));
   }
-  nodes.membership.min_nodes = nodes.membership.max_nodes = place.world_size;
+  check_spares(options, place.world_size);
+  nodes.membership.min_nodes = nodes.membership.max_nodes = place.world_size - options.spares;
   nodes.node_rank = place.rank;
   nodes.is_head = place.rank == 0;
   nodes.endpoint_host = place.master_addr;
@@ -147,9 +159,9 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes) {
 
 /// Adds the endpoint for several nodes that are started with the same command.
 void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
-  if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes) {
+  if (options.node_rank && *options.node_rank >= nodes.membership.max_nodes + options.spares) {
     throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: nodes are numbered from 0, and the job has {}",
-                *options.node_rank, nodes.membership.max_nodes);
+                *options.node_rank, nodes.membership.max_nodes + options.spares);
   }
   nodes.node_rank = options.node_rank;
   if (options.node_rank && !nodes.is_head) nodes.is_head = *options.node_rank == 0;
@@ -179,6 +191,7 @@ void check_backend(const std::string& name) {
 NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, const std::optional<RankEnv>& place) {
   NodesSpec nodes;
   nodes.silence = to_time(options.heartbeat_timeout_seconds);
+  nodes.membership.num_spares = options.spares;
   read_conf(options.rdzv_conf, nodes);
   if (has_hosts(options)) {
     check_alone(options);
@@ -187,13 +200,16 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
     return nodes;
   }
   if (!options.nnodes.empty()) set_number(options.nnodes, nodes.membership);
-  if (nodes.membership.max_nodes > 1) {
+  const bool has_number = !options.nnodes.empty() && nodes.is_several();
+  if (has_number) {
     if (options.standalone) {
       throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, but --nnodes is {}", options.nnodes);
     }
     add_endpoint(options, nodes);
   } else if (place) {
-    add_nodes_of(*place, nodes);
+    add_nodes_of(*place, options, nodes);
+  } else {
+    check_spares(options, 1);
   }
   if (nodes.is_several()) {
     nodes.local_addr = options.local_addr;
@@ -239,13 +255,13 @@ bool starts_python(const std::string& program) {
 void decide_on_replacements(const RunOptions& options, const Surroundings& surroundings, Launch& launch) {
   auto& spec = launch.spec;
   if (options.replace == 0) return;
-  if (launch.nodes.is_several() || surroundings.is_agent) {
-    spec.no_replacement = "the job has several hosts";
-  } else if (spec.argv != surroundings.program || starts_python(spec.argv.front())) {
+  const bool is_several = launch.nodes.is_several() || surroundings.is_agent;
+  if (spec.argv != surroundings.program || starts_python(spec.argv.front())) {
     spec.no_replacement = "the program is in Python, whose ranks cannot form their groups again";
-  } else if (!launcher_serves_store(spec, spec.num_ranks, false)) {
-    spec.no_replacement = spec.num_ranks == 1 ? "the job has one rank, whose state no other rank has"
-                                              : "rank 0 serves the ranks' store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
+  } else if (!launcher_serves_store(spec, spec.num_ranks, is_several)) {
+    spec.no_replacement = !is_several && spec.num_ranks == 1
+                              ? "the job has one rank, whose state no other rank has"
+                              : "rank 0 serves the ranks' store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
   } else {
     spec.replacements = options.replace;
   }
@@ -260,11 +276,20 @@ std::string random_id() {
 
 Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
   Launch launch{.spec = to_spec(options, surroundings), .nodes = {}};
-  if (surroundings.is_agent) return launch;
+  if (surroundings.is_agent) {
+    decide_on_replacements(options, surroundings, launch);
+    return launch;
+  }
   if (!options.standalone) check_backend(options.rdzv_backend);
   const auto place = read_outer_launcher(options, surroundings.environment);
   launch.nodes = to_nodes(options, surroundings, place);
   auto& spec = launch.spec;
+  if (options.spares > 0 && (launch.nodes.is_elastic() || spec.restarts.num == 0)) {
+    throw Error(ErrorCode::kInvalidArgument, "--spares {}: {}", options.spares,
+                launch.nodes.is_elastic()
+                    ? "an elastic job (--nnodes MIN:MAX) needs no spares, because it takes any host that is there"
+                    : "a spare takes the place of a lost host when all ranks start again; give --max-restarts, too");
+  }
   if (place && spec.run_id == "none") spec.run_id = place->run_id;
   spec.has_random_id = options.standalone || (spec.run_id == "none" && is_standalone_by_itself(options, launch.nodes));
   if (spec.has_random_id) spec.run_id = random_id();

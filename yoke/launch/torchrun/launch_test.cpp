@@ -215,6 +215,55 @@ TEST_F(RunLaunch, HostsAreReachedAndNotWaitedFor) {
   EXPECT_THAT(refusal(), HasSubstr("--hosts and --in start the nodes themselves"));
 }
 
+TEST_F(RunLaunch, SparesAreTheLastHosts) {
+  options_.spares = 1;
+  options_.max_restarts = "2";
+  EXPECT_THAT(refusal(), HasSubstr("--spares 1: the job has 1 host, and one of them at least must have ranks"));
+  options_.hosts = "a,b";
+  EXPECT_EQ(nodes().membership.max_nodes, 1);
+  EXPECT_EQ(nodes().membership.num_spares, 1);
+  options_.nnodes = "2";
+  EXPECT_THAT(refusal(), HasSubstr("more nodes than the 1 hosts that are listed besides the spares"));
+  options_.nnodes = "1";
+  EXPECT_EQ(nodes().membership.max_nodes, 1);
+  options_.max_restarts = "0";
+  EXPECT_THAT(refusal(), HasSubstr("give --max-restarts, too"));
+  options_ = {.max_restarts = "2", .spares = 1, .nnodes = "1", .node_rank = 1, .rdzv_endpoint = "a:1234"};
+  EXPECT_TRUE(nodes().is_several());
+  options_.node_rank = 2;
+  EXPECT_THAT(refusal(), HasSubstr("nodes are numbered from 0, and the job has 2"));
+  options_.nnodes = "1:2";
+  EXPECT_THAT(refusal(), HasSubstr("an elastic job (--nnodes MIN:MAX) needs no spares"));
+}
+
+TEST_F(RunLaunch, ASpareOfSrunIsItsLastNode) {
+  options_.spares = 1;
+  options_.max_restarts = "2";
+  set({{"SLURM_JOB_ID", "77"},
+       {"SLURM_STEP_NUM_TASKS", "3"},
+       {"SLURM_NTASKS", "3"},
+       {"SLURM_NNODES", "3"},
+       {"SLURM_STEP_NUM_NODES", "3"},
+       {"SLURM_PROCID", "2"},
+       {"SLURM_NODEID", "2"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"},
+       {"SLURM_STEP_NODELIST", "n[1-3]"}});
+  EXPECT_EQ(nodes().membership.max_nodes, 2);
+  EXPECT_EQ(nodes().node_rank, 2);
+}
+
+TEST_F(RunLaunch, RanksOfSeveralHostsAreReplacedAsThoseOfOne) {
+  options_.replace = 4;
+  EXPECT_EQ(launch().spec.no_replacement, "the job has one rank, whose state no other rank has");
+  options_.hosts = "a,b";
+  EXPECT_EQ(launch().spec.replacements, 4);
+  surroundings_.is_agent = true;  // which does not know how many hosts there are
+  EXPECT_EQ(launch().spec.replacements, 4);
+  set({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
+  EXPECT_EQ(launch().spec.replacements, 0);
+}
+
 TEST_F(RunLaunch, ARendezvousAtAnotherServerIsRefused) {
   for (const char* name : {"etcd", "etcd-v2", "mine"}) {
     options_.rdzv_backend = name;

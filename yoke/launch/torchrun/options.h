@@ -24,6 +24,7 @@ struct RunOptions {
   std::optional<int64_t> shutdown_timeout;  ///< Seconds: --grace in torchrun's words.
   std::string max_restarts = "0";
   int64_t replace = 0;
+  int64_t spares = 0;
   std::string role = "default";
   int64_t keyboard = 0;
   bool no_prefix = false;

@@ -186,6 +186,10 @@ std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environ
                "--input=0",                      // rank 0 reads the input
                "--kill-on-bad-exit=0",           // launchers end by themselves, all with the status of the job,
                fmt::format("--wait={}", wait)};  // and if one cannot, this ends it
+  if (options.spares > 0) {                      // the step goes on without a node, whose launcher may be lost
+    step.srun.back() = "--wait=0";
+    step.srun.emplace_back("--no-kill");
+  }
   if (const auto gpus = gpus_of_all_tasks(environment); gpus > 0) step.srun.push_back(fmt::format("--gpus={}", gpus));
   for (const char* name : kOfTasks) {
     if (const auto value = environment.find(name)) {

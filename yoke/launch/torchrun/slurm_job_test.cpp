@@ -33,6 +33,14 @@ TEST(SlurmJob, ABatchScriptOnSeveralNodesStartsOneStep) {
   EXPECT_THAT(step->srun, Contains("--cpu-bind=none"));
   EXPECT_THAT(step->srun, Contains("--wait=40"));
   EXPECT_THAT(step->srun, Not(Contains(HasSubstr("--gpus"))));
+  EXPECT_THAT(step->srun, Not(Contains("--no-kill")));
+}
+
+TEST(SlurmJob, AStepWithSparesOutlivesALostLauncher) {
+  const auto step = slurm_step_for({.spares = 1}, batch());
+  ASSERT_TRUE(step);
+  EXPECT_THAT(step->srun, Contains("--wait=0"));
+  EXPECT_THAT(step->srun, Contains("--no-kill"));
 }
 
 // Slurm signals only steps, so without one the ranks of a batch script would get no signal.

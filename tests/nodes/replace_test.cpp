@@ -1,0 +1,159 @@
+// Tests the launcher's half of `yoke run --replace` on four hosts, with ranks that are shells.
+#include <csignal>
+#include <set>
+
+#include "tests/nodes/nodes.h"
+#include "tests/support/kept_state.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// Defines a function of the shell that waits until all ranks have come to the place $1.
+const std::string kMeet =
+    "meet() { : > $F/$1-$RANK; until [ $(ls $F | grep -c ^$1-) = $WORLD_SIZE ]; do sleep 0.02; done; }; ";
+
+class ReplaceOnHosts : public Nodes {
+ protected:
+  void SetUp() override {
+    if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
+    Nodes::SetUp();
+    if (!network_) return;
+    network_->start_sshd(tag_);
+    std::filesystem::create_directories(folder_.path("tmp"));
+    environment_ = {{"TMPDIR", folder_.path("tmp")}, {"F", folder_.path()}};
+  }
+
+  void TearDown() override {
+    Nodes::TearDown();
+    if (!network_) return;
+    EXPECT_TRUE(wait_until([&] { return std::filesystem::is_empty(folder_.path("tmp")); })) << "TMPDIR is not empty";
+  }
+
+  static std::vector<std::string> shell(std::vector<std::string> options, const std::string& script) {
+    return test::shell(std::move(options), kKeepsState + kMeet + script);
+  }
+
+  std::string file(const std::string& name) const { return slurp(folder_.path(name)); }
+};
+
+TEST_F(ReplaceOnHosts, AKilledRankStartsAgainAloneOnItsHost) {
+  const auto command = over_ssh(shell({"-n", "2", "--replace", "4"},
+                                      "echo $$ >> $F/pids-$RANK; made 5; env | sort > $F/env-$RANK-$YOKE_REPLACEMENT; "
+                                      "[ $LOCAL_RANK = 0 ] || [ $YOKE_REPLACEMENT != 0 ] || kill -KILL $$; "
+                                      "echo $RANK is there; meet end"));
+  const auto result = command->wait(kLong);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::set<std::string> numbers;
+  for (int rank = 0; rank < 8; ++rank) {
+    const bool is_killed = rank % 2 == 1;
+    EXPECT_THAT(result.out, HasSubstr(fmt("[%d] %d is there\n", rank, rank)));
+    const auto pids = file(fmt("pids-%d", rank));
+    EXPECT_EQ(std::count(pids.begin(), pids.end(), '\n'), is_killed ? 2 : 1) << "rank " << rank;
+    if (!is_killed) continue;
+    const auto number = [&] {
+      for (int i = 1; i <= 4; ++i) {
+        if (has_file(fmt("env-%d-%d", rank, i))) return std::to_string(i);
+      }
+      return std::string("none");
+    }();
+    EXPECT_TRUE(numbers.insert(number).second) << number << " comes twice";
+    const auto first_pid = pids.substr(0, pids.find('\n'));
+    EXPECT_THAT(result.err, HasSubstr("yoke run: rank " + std::to_string(rank) + " (pid " + first_pid + " on " +
+                                      Network::address(rank / 2) + ") was killed by SIGKILL; starting it again, " +
+                                      "replacement " + number + " of 4\n"));
+    auto before = file(fmt("env-%d-0", rank)), after = file(fmt("env-%d-", rank) + number);
+    const std::string variable = "YOKE_REPLACEMENT=";
+    const auto at = before.find(variable + "0");
+    ASSERT_NE(at, before.npos);
+    before.replace(at, variable.size() + 1, variable + number);
+    EXPECT_EQ(before, after) << "all else is the same";
+  }
+}
+
+/// A node whose only rank is lost waits for it. The process that serves the ranks' store goes on, too.
+TEST_F(ReplaceOnHosts, EachHostMayLoseAllItsRanks) {
+  const auto command = over_ssh(shell(
+      {"--replace", "9"},
+      "made 5; for victim in 2 0 3 1; do if [ $RANK = $victim ] && ! [ -e $F/killed-$RANK ]; then : > $F/killed-$RANK; "
+      "kill -KILL $$; fi; until [ -e $F/killed-$victim ]; do sleep 0.02; done; "
+      "[ $RANK != $victim ] || bash -c 'exec 3<> /dev/tcp/$MASTER_ADDR/$MASTER_PORT' || exit 7; meet after-$victim; "
+      "done"));
+  const auto result = command->wait(kLong);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("replacement 4 of 9"));
+}
+
+TEST_F(ReplaceOnHosts, AllEndWhenNoReplacementIsLeft) {
+  const auto result = over_ssh(shell({"--replace", "1", "--grace", "1000"},
+                                     "made 5; [ $YOKE_REPLACEMENT != 0 ] || meet begin; [ $RANK != 2 ] || kill -KILL "
+                                     "$$; exec sleep 1000"))
+                          ->wait(kLong);
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("replacement 1 of 1"),
+                                HasSubstr(" on 10.77.0.3) was killed by SIGKILL, and is not replaced, because 1 "
+                                          "replacement was made already; stopped the 3 other ranks")));
+}
+
+/// What an agent sends of the end of its rank decides, as on one host.
+TEST_F(ReplaceOnHosts, ARankThatFailsRepeatedlyOrHasKeptNoStateIsNotReplaced) {
+  const auto early = over_ssh(shell({"--replace", "9"}, "[ $RANK != 3 ] || kill -KILL $$; exec sleep 1000"));
+  EXPECT_THAT(early->wait(kLong).err, HasSubstr("because it kept no state of a training then"));
+  const auto same = over_ssh(shell({"--replace", "9"}, "made 4; [ $RANK != 3 ] || kill -SEGV $$; exec sleep 1000"));
+  EXPECT_THAT(same->wait(kLong).err, HasSubstr("because it ended in the same way after step 4 before"));
+  const auto failed =
+      over_ssh(shell({"--replace", "9"}, "made 4; [ $RANK != 3 ] || exit 3; exec sleep 1000"))->wait(kLong);
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_THAT(failed.err, Not(HasSubstr("replace")));
+}
+
+TEST_F(ReplaceOnHosts, ALostHostEndsAllRanks) {
+  const auto command = over_ssh(shell({"--replace", "9"},
+                                      "made 4; [ $RANK != 3 ] || echo $PPID > $F/guardian; meet begin; "
+                                      "exec sleep 1000"));
+  ASSERT_TRUE(command->wait_until([&] { return !file("guardian").empty() && has_file("begin-0"); }, kLong))
+      << command->err();
+  const auto stat = slurp("/proc/" + std::to_string(std::stoi(file("guardian"))) + "/stat");
+  const int agent = std::stoi(stat.substr(stat.find(") ") + 4));
+  kill(agent, SIGKILL);
+  const auto result = command->wait(kLong);
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.4: its connection was closed; its ranks are not replaced, "
+                                    "because what they have kept is on that host; stopped the 3 other ranks"));
+}
+
+TEST_F(ReplaceOnHosts, ALauncherThatWasStartedByHandStartsItsRankAgain) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (int host = 0; host < kNumHosts; ++host) {
+    nodes.push_back(join(host, shell({"--replace", "9", "--tee", "3", "--log-dir", folder_.path(fmt("logs-%d", host))},
+                                     "made 4; echo from $RANK.$YOKE_REPLACEMENT; [ $YOKE_REPLACEMENT != 0 ] || { meet "
+                                     "begin; [ $RANK != 2 ] || kill -KILL $$; }; meet end")));
+  }
+  for (const auto& node : nodes) EXPECT_EQ(node->wait(kLong).exit_code, 0) << node->err();
+  EXPECT_THAT(nodes[0]->err(), HasSubstr(" was killed by SIGKILL; starting it again, replacement 1 of 9"))
+      << "the head";
+  EXPECT_EQ(nodes[2]->out(), "[2] from 2.0\n[2] from 2.1\n");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path("logs-2"))) {
+    if (entry.path().filename() != "stdout.log") continue;
+    EXPECT_EQ(slurp(entry.path()), "from 2.0\nfrom 2.1\n");
+  }
+}
+
+/// All ranks but one kill themselves at random moments. In the end all meet.
+TEST_F(ReplaceOnHosts, ManyRandomKillsLeaveNothing) {
+  const int kills = std::getenv("YOKE_LONG") != nullptr ? 300 : 40;
+  const auto result =
+      over_ssh(shell({"-n", "2", "--replace", std::to_string(kills + 100)},
+                     "made $(($YOKE_REPLACEMENT % 200)); [ $YOKE_REPLACEMENT -lt " + std::to_string(kills) +
+                         " ] || : > $F/calm; until [ -e $F/calm ]; do sleep 0.0$(shuf -i 0-9 -n 1); "
+                         "[ $RANK = 5 ] || [ $(shuf -i 0-3 -n 1) != 0 ] || kill -KILL $$; done; meet end"))
+          ->wait(kLong);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(fmt("replacement %d of", kills)));
+}
+
+}  // namespace
+}  // namespace yoke::test

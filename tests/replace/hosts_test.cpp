@@ -1,0 +1,102 @@
+// Kills a rank on each of three hosts in network namespaces, in a training under `yoke run --replace` over ssh.
+//
+// Oracle: the same training without a kill. All that it has in the end has the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+
+#include "tests/nodes/network.h"
+#include "tests/replace/training.h"
+
+namespace yoke {
+namespace {
+
+using test::CommandOptions;
+using test::final_states;
+using test::Network;
+using test::program;
+using test::TemporaryFolder;
+using test::Training;
+using test::Words;
+using testing::HasSubstr;
+
+constexpr int kNumHosts = 3, kRanksOfHost = 2, kNumRanksOfAll = kNumHosts * kRanksOfHost;
+
+class ReplaceOverHosts : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    if (const auto why = Network::why_not(); !why.empty()) GTEST_SKIP() << why;
+    if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
+    network_ = std::make_unique<Network>(kNumHosts);
+    network_->start_sshd(tag_);
+  }
+
+  void TearDown() override {
+    if (!network_) return;
+    EXPECT_TRUE(test::wait_until([&] { return test::processes_with_tag(tag_).empty(); })) << "processes are left";
+  }
+
+  CommandOptions on_hosts(const Words& options, const Words& program) const {
+    std::string hosts;
+    for (int host = 0; host < kNumHosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
+    Words argv = {YOKE_COMMAND, "run", "--hosts", hosts, "--ssh", network_->ssh(), "-n", std::to_string(kRanksOfHost)};
+    argv.insert(argv.end(), options.begin(), options.end());
+    argv.emplace_back("--");
+    argv.insert(argv.end(), program.begin(), program.end());
+    return {.argv = network_->on(Network::kOutside, argv), .environment = {{"YOKE_TEST_TAG", tag_}}};
+  }
+
+  std::unique_ptr<Network> network_;
+  const std::string tag_ = test::new_tag();
+};
+
+TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
+  const auto& [mode, parallel] = GetParam();
+  const int num_rounds = std::getenv("YOKE_LONG") != nullptr ? 334 : 1;
+  const int num_steps = 20 + 15 * num_rounds;
+
+  const TemporaryFolder expected;
+  const auto undisturbed =
+      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel)), kNumRanksOfAll).command().wait();
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+
+  const TemporaryFolder folder;
+  const auto num_kills = std::to_string(num_rounds * kNumHosts);
+  Training job(on_hosts({"--preload", "--replace", num_kills}, program(mode, folder, num_steps, parallel)),
+               kNumRanksOfAll);
+  ASSERT_TRUE(job.wait_for_ranks()) << job.command().out() << job.command().err();
+  std::mt19937 random(5);
+  for (int number = 0; number < num_rounds * kNumHosts && job.steps().first < num_steps - 5; ++number) {
+    const int rank = static_cast<int>(random() % kRanksOfHost) + number % kNumHosts * kRanksOfHost;
+    const auto before = job.pids();
+    usleep(random() % 3000);  // a random place in a step
+    ASSERT_EQ(kill(before.at(rank), SIGKILL), 0) << job.command().out() << job.command().err();
+    ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << job.command().out() << job.command().err();
+    for (const auto& [other, pid] : before) {
+      if (other == rank) continue;
+      EXPECT_EQ(job.pids()[other], pid) << "a survivor has another process";
+    }
+    ASSERT_TRUE(job.wait_for_steps(2)) << job.command().out() << job.command().err();
+  }
+  const auto result = job.command().wait(test::milliseconds(500'000));
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  for (int host = 0; host < kNumHosts; ++host) {
+    EXPECT_THAT(result.err, HasSubstr(" on " + Network::address(host) + ") was killed by SIGKILL; starting it again"));
+  }
+  EXPECT_EQ(final_states(folder, kNumRanksOfAll), final_states(expected, kNumRanksOfAll));
+  for (const auto& state : final_states(folder, kNumRanksOfAll)) EXPECT_GT(state.size(), 5'000u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ReplaceOverHosts,
+                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp")),
+                         [](const auto& one) { return std::get<0>(one.param) + "_" + std::get<1>(one.param); });
+
+}  // namespace
+}  // namespace yoke
