@@ -32,7 +32,9 @@ class Churn {
         arena_(segment->arena_of(file, rank)),
         rank_(rank),
         num_ranks_(segment->layout().num_ranks),
-        bucket_(arena_ ? arena_->allocate(kInBucket * 4) : std::shared_ptr<std::byte>(new std::byte[kInBucket * 4])) {}
+        bucket_(arena_ ? arena_->allocate(kInBucket * 4)
+                       : std::shared_ptr<std::byte>(new std::byte[kInBucket * 4], std::default_delete<std::byte[]>())) {
+  }
 
   void turn(int64_t i) {
     const auto mark = static_cast<int32_t>(rank_ + 1 + i), first = static_cast<int32_t>(1 + i);
