@@ -43,7 +43,7 @@ EXAMPLES = {"examples/first": "example-first.md", "examples/devices": "example-d
 NOT_SEARCHED = ["architecture.md", "changelog.md", "contributing.md"]
 # Pages that the search shows after those for users.
 FOR_DEVELOPERS = ["example-devices.md", "fakes.md", "fakes-sysfs.md",
-                  "fakes-topologies.md", "gpu-check.md", "how-it-works.md", "measurements.md"]
+                  "fakes-topologies.md", "figures.md", "gpu-check.md", "how-it-works.md", "measurements.md"]
 LANGUAGES = {".txt": "cmake", ".cpp": "cpp"}
 
 _source_of = {}  # the name of a page: the file or folder of the repository from which it is made
