@@ -138,6 +138,9 @@ std::vector<std::string> exchange(c10d::Store& store, const SharedMemoryOptions&
   return values;
 }
 
+/// A firewall that drops packets gives no answer. All ranks are there when they begin to connect.
+constexpr milliseconds kConnectLimit(10'000);
+
 /// Ends a wait, because another rank of the group has no connections.
 struct Unlinked {};
 
@@ -167,6 +170,7 @@ std::optional<SharedConnection> connect_several_hosts(c10d::Store& store, const 
   std::optional<shared::Links> links;
   if (memory.segment != nullptr && listener) {
     link.segment = memory.segment.get();
+    link.until = std::min(all.until, Clock::now() + kConnectLimit);
     link.check = [&] {
       if (options.check) options.check();
       if (store.check({kUnlinked})) throw Unlinked();
@@ -174,8 +178,10 @@ std::optional<SharedConnection> connect_several_hosts(c10d::Store& store, const 
     try {
       links = shared::connect_hosts(*listener, link);
     } catch (const Unlinked&) {
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (options.check) options.check();  // that a rank has been lost is another error
+      fmt::print(stderr, "rank {} of a group over several hosts: {}; the group uses Gloo (docs/dist.md)\n",
+                 options.rank, error.what());
     }
   }
   if (!links) store.set(kUnlinked, std::string("1"));

@@ -56,6 +56,18 @@ std::vector<int64_t> contributors_of(int64_t num_ranks, const Links& links) {
   return contributors;
 }
 
+std::vector<std::vector<int64_t>> hosts_of(int64_t num_ranks, const Links& links) {
+  std::vector<std::vector<int64_t>> hosts;
+  if (links.out.empty()) return hosts;
+  auto& here = hosts.emplace_back();
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    if (links.carriers[static_cast<size_t>(rank)] == kNoCarrier) here.push_back(rank);
+  }
+  for (const auto& link : links.out) hosts.push_back(link.ranks);
+  std::ranges::sort(hosts);
+  return hosts;
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links links)
@@ -64,6 +76,7 @@ Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links l
       num_ranks_(segment_->layout().num_ranks),
       num_spins_(links.out.empty() ? num_spins_of(num_ranks_) : kNumSpinsOfMany),
       mismatch_patience_(options.mismatch_patience),
+      hosts_(shared::hosts_of(num_ranks_, links)),
       contributors_(contributors_of(num_ranks_, links)),
       chunks_(static_cast<size_t>(num_ranks_)),
       results_(chunks_.size()),
@@ -344,6 +357,7 @@ bool Engine::begin(Transfer& transfer) {
     transfer.deadline = std::min(transfer.deadline, Clock::now() + mismatch_patience_);
     return false;
   }
+  exchange.hosts = hosts_;
   if (exchange.is_large) {
     exchange.contributors = contributors_;
     transfer.base = num_rounds_;

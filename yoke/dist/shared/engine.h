@@ -174,6 +174,7 @@ class Engine {
   const int num_spins_;
   const std::chrono::milliseconds mismatch_patience_;
   std::vector<int64_t> locals_;                     ///< The ranks of this host.
+  const std::vector<std::vector<int64_t>> hosts_;   ///< Empty if there is one.
   std::vector<int64_t> contributors_;               ///< These, and the carriers of this rank on other hosts.
   std::vector<int64_t> targets_;                    ///< The ranks of other hosts for which this rank merges.
   std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.

@@ -38,6 +38,10 @@ class Exchange {
   /// The end of an exchange that is not large. The slot of a rank is null if nothing is taken from it.
   virtual void finish(Chunks slots) = 0;
 
+  /// The ranks of each host, in the order of their first ranks; empty if there is one host. Set by the Engine. What the
+  /// ranks of a host give is reduced first, so that the bits do not depend on where an element lies and who reduces it.
+  std::span<const std::vector<int64_t>> hosts = {};
+
   // Large exchanges.
   /// Called once, with all slots. Returns the number of rounds, the same on all ranks.
   virtual int64_t begin(Chunks slots) = 0;

@@ -76,7 +76,9 @@ void wait_for(const UniqueFd& fd, short events, const LinkOptions& options) {
     pollfd polled{fd.value(), events, 0};
     if (poll(&polled, 1, static_cast<int>(kCheckInterval.count())) > 0) return;
     if (options.check) options.check();
-    if (Clock::now() >= options.until) throw std::runtime_error("Timed out connecting to ranks of other hosts");
+    if (Clock::now() >= options.until) {
+      throw Error(ErrorCode::kUnavailable, "a rank of another host cannot be reached: no answer");
+    }
   }
 }
 
@@ -203,8 +205,9 @@ Links connect_hosts(Listener& listener, const LinkOptions& options) {
     if (poll(polled.data(), polled.size(), static_cast<int>(kCheckInterval.count())) <= 0) {
       if (options.check) options.check();
     }
-    if (Clock::now() >= options.until)
-      throw std::runtime_error("Timed out waiting for ranks of other hosts to connect");
+    if (Clock::now() >= options.until) {
+      throw Error(ErrorCode::kUnavailable, "ranks of other hosts have not connected");
+    }
     for (size_t i = strangers.size(); i-- > 0;) {
       if (polled[i + 1].revents != 0 && !attend(strangers[i])) {
         strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(i));

@@ -48,7 +48,7 @@ struct LinkOptions {
 };
 
 /// Collective. Connects this rank to the others.
-/// Errors  std::runtime_error: not all have connected by then; as errno says: a rank cannot be reached.
+/// Errors  kUnavailable: not all have connected by then; as errno says: a rank cannot be reached.
 Links connect_hosts(Listener& listener, const LinkOptions& options);
 
 }  // namespace yoke::dist::shared

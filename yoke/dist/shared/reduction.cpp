@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "yoke/dist/shared/exchange.h"
@@ -43,6 +44,7 @@ class ReducingExchange : public Exchange {
     if (options_.output == nullptr || header.bytes == 0) return;
     const Range own = options_.scatters ? Range{rank_ * block(), block()} : Range{0, options_.num_elements};
     for (size_t other = 0; other < slots.size(); ++other) sources_[other] = slots[other] + own.begin * bytes_;
+    if (!hosts.empty()) reduce_hosts(own.size);
     shared::reduce(options_.type, options_.reduction, options_.output, sources_, own.size);
   }
 
@@ -99,6 +101,7 @@ class ReducingExchange : public Exchange {
       sources_.push_back(other == rank_ ? options_.input + part.begin * bytes_
                                         : chunks[static_cast<size_t>(other)] + rank_ * lane_);
     }
+    if (!hosts.empty()) take_own_host_apart();
     targets_.clear();
     if (options_.output != nullptr) targets_.push_back(options_.output + (part.begin - first_wanted()) * bytes_);
     if (!options_.scatters) targets_.push_back(result);
@@ -119,6 +122,36 @@ class ReducingExchange : public Exchange {
   Place place() const {
     if (options_.arena == nullptr || options_.output != options_.input || options_.scatters) return {};
     return options_.arena->find(options_.input, header.bytes);
+  }
+
+  /// Replaces the sources, one of each rank, by one of each host.
+  void reduce_hosts(int64_t count) {
+    partial_.resize(hosts.size() * static_cast<size_t>(count * bytes_));
+    const auto of_ranks = std::exchange(sources_, {});
+    for (size_t host = 0; host < hosts.size(); ++host) {
+      here_.clear();
+      for (const int64_t rank : hosts[host]) here_.push_back(of_ranks[static_cast<size_t>(rank)]);
+      auto* const partial = partial_.data() + host * static_cast<size_t>(count * bytes_);
+      if (here_.size() > 1) shared::reduce(options_.type, options_.reduction, partial, here_, count);
+      sources_.push_back(here_.size() > 1 ? partial : here_[0]);
+    }
+  }
+
+  /// Moves the sources of this host, which come from each of its ranks, to here_; reduce_by_pieces() reduces them
+  /// first.
+  void take_own_host_apart() {
+    const auto of_contributors = std::exchange(sources_, {});
+    here_.clear();
+    for (const auto& host : hosts) {
+      const bool is_own = std::ranges::binary_search(host, rank_);
+      if (is_own) own_host_ = sources_.size();
+      for (size_t i = 0; i < contributors.size(); ++i) {
+        if (std::ranges::binary_search(host, contributors[i]))
+          (is_own ? here_ : sources_).push_back(of_contributors[i]);
+      }
+      if (is_own) sources_.push_back(here_[0]);
+    }
+    if (here_.size() == 1) here_.clear();
   }
 
   /// Reduces this rank's part of all tensors into all tensors.
@@ -145,6 +178,12 @@ class ReducingExchange : public Exchange {
     while (count > 0) {
       const int64_t size = std::min(piece, count);
       prefetch(piece);
+      if (!here_.empty()) {
+        partial_.resize(kPieceBytes);
+        shared::reduce(options_.type, options_.reduction, partial_.data(), here_, size);
+        for (auto& source : here_) source += size * bytes_;
+        sources_[own_host_] = partial_.data();
+      }
       shared::reduce(options_.type, options_.reduction, targets_[0], sources_, size);
       for (size_t i = 1; i < targets_.size(); ++i) {
         std::memcpy(targets_[i], targets_[0], static_cast<size_t>(size * bytes_));
@@ -165,7 +204,10 @@ class ReducingExchange : public Exchange {
   const int64_t lane_;
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> targets_;
-  std::vector<std::byte*> tensors_;  ///< Of all ranks, if they are reduced in place.
+  std::vector<const std::byte*> here_;  ///< Of the ranks of this host, if they are reduced before sources_.
+  size_t own_host_ = 0;                 ///< The place of this host's result in sources_.
+  std::vector<std::byte> partial_;      ///< What the ranks of a host give, reduced.
+  std::vector<std::byte*> tensors_;     ///< Of all ranks, if they are reduced in place.
 };
 
 }  // namespace
