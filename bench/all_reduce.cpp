@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <map>
@@ -97,11 +98,11 @@ int main(int argc, char** argv) {
     for (int64_t round = 0; round <= numbers["--rounds"]; ++round) {
       const double now[] = {measure(gloo, count, [&] { gloo.all_reduce(ordinary); }),
                             measure(shared, count, [&] { shared.all_reduce(ordinary); }),
-                            has_place ? measure(shared, count, [&] { shared.all_reduce(inside); }) : 0,
+                            has_place ? measure(shared, count, [&] { shared.all_reduce(inside); }) : std::nan(""),
                             measure(shared, count, [&] { ordinary.add_(0); })};
       if (round == 0) continue;  // to warm up
       for (size_t i = 0; i < 4; ++i) times[i].push_back(now[i]);
-      for (size_t i = 0; i < 2; ++i) ratios[i].push_back(now[i + 1] == 0 ? 0 : now[0] / now[i + 1]);
+      for (size_t i = 0; i < 2; ++i) ratios[i].push_back(now[0] / now[i + 1]);
     }
     for (const auto& tensor : {ordinary, inside}) {
       shared.all_reduce(tensor.fill_(1));

@@ -14,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 #include "yoke/base/error.h"
