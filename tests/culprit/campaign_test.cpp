@@ -26,6 +26,8 @@ using test::Command;
 using testing::ContainsRegex;
 
 constexpr int kNumRanks = 8;
+/// Of the ranks' groups. Eight ranks need some seconds to join each other on two busy processors.
+constexpr std::chrono::milliseconds kTimeout(20'000);
 
 struct Failure {
   std::string kind;  ///< As of failing_rank.cpp; or "SIGKILL", "SIGSTOP": the test sends the signal, at any moment.
@@ -111,7 +113,7 @@ class Campaign : public testing::Test {
     test::CommandOptions options{
         .argv = {YOKE_COMMAND, "run", "--preload", "-n", std::to_string(kNumRanks), "--grace", "3", "--",
                  YOKE_FAILING_RANK, by_test ? "none" : failure.kind, std::to_string(rank), std::to_string(step),
-                 "3000"},
+                 std::to_string(kTimeout.count())},
         .environment = {{"CGROUP_PROCS", group_.procs()}, {"YOKE_SHARED_MEMORY", uses_gloo ? "0" : "1"}}};
     Command job(options);
     const auto name = fmt::format("{} of rank {} in step {}{}", failure.kind, rank, step, uses_gloo ? ", Gloo" : "");

@@ -31,17 +31,14 @@ struct Head {
   Layout layout;
 };
 
-struct Offsets {
-  int64_t states, slots, slot_stride, chunks, results, result_stride, channels, channel_stride, end;
-};
-
 Offsets offsets_of(const Layout& layout) {
-  Offsets at{};
+  Offsets at;
   at.states = round_up(sizeof(Head), kLineBytes);
   at.slots = round_up(at.states + layout.num_ranks * static_cast<int64_t>(sizeof(RankState)), kPageBytes);
   at.slot_stride = static_cast<int64_t>(sizeof(Slot)) + round_up(layout.slot_bytes, kLineBytes);
   at.chunks = round_up(at.slots + layout.num_ranks * layout.num_slots * at.slot_stride, kPageBytes);
-  at.results = at.chunks + layout.num_ranks * layout.num_chunks * round_up(layout.chunk_bytes, kLineBytes);
+  at.chunk_stride = round_up(layout.chunk_bytes, kLineBytes);
+  at.results = at.chunks + layout.num_ranks * layout.num_chunks * at.chunk_stride;
   at.result_stride = round_up(lane_bytes(layout, layout.num_ranks), kLineBytes);
   at.channels = round_up(at.results + layout.num_ranks * layout.num_chunks * at.result_stride, kPageBytes);
   at.channel_stride = static_cast<int64_t>(sizeof(Channel)) + layout.channel_bytes;
@@ -90,13 +87,13 @@ bool kernel_marks_ends() {
   return does;
 }
 
-Segment::Segment(const Layout& layout, const UniqueFd& file) : layout_(layout), size_(offsets_of(layout).end) {
-  auto* const memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_SHARED, file.value(), 0);
+Segment::Segment(const Layout& layout, const UniqueFd& file) : layout_(layout), at_(offsets_of(layout)) {
+  auto* const memory = mmap(nullptr, static_cast<size_t>(at_.end), PROT_READ | PROT_WRITE, MAP_SHARED, file.value(), 0);
   if (memory == MAP_FAILED) throw system_error(errno, "mapping the memory that ranks share");
   memory_ = static_cast<std::byte*>(memory);
 }
 
-Segment::~Segment() { munmap(memory_, static_cast<size_t>(size_)); }
+Segment::~Segment() { munmap(memory_, static_cast<size_t>(at_.end)); }
 
 std::shared_ptr<Segment> Segment::create(const Layout& layout, UniqueFd& file) {
   if (!is_possible(layout)) throw Error(ErrorCode::kInternal, "shared memory: a layout with sizes that cannot be");
@@ -135,33 +132,28 @@ std::shared_ptr<Segment> Segment::map(const UniqueFd& file) {
 std::shared_ptr<Arena> Segment::arena_of(const UniqueFd& file, int64_t rank) const {
   if (layout_.arena_bytes == 0) return nullptr;
   return std::make_shared<Arena>(
-      file, Arena::Options{.begin = size_ + rank * layout_.arena_bytes, .bytes = layout_.arena_bytes});
+      file, Arena::Options{.begin = at_.end + rank * layout_.arena_bytes, .bytes = layout_.arena_bytes});
 }
 
-RankState& Segment::state(int64_t rank) const {
-  return reinterpret_cast<RankState*>(memory_ + round_up(sizeof(Head), kLineBytes))[rank];
-}
+RankState& Segment::state(int64_t rank) const { return reinterpret_cast<RankState*>(memory_ + at_.states)[rank]; }
 
 Slot& Segment::slot(int64_t rank, uint64_t sequence) const {
-  const auto at = offsets_of(layout_);
   const auto index = rank * layout_.num_slots + static_cast<int64_t>(sequence) % layout_.num_slots;
-  return *reinterpret_cast<Slot*>(memory_ + at.slots + index * at.slot_stride);
+  return *reinterpret_cast<Slot*>(memory_ + at_.slots + index * at_.slot_stride);
 }
 
 std::byte* Segment::chunk(int64_t rank, uint64_t round) const {
   const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
-  return memory_ + offsets_of(layout_).chunks + index * round_up(layout_.chunk_bytes, kLineBytes);
+  return memory_ + at_.chunks + index * at_.chunk_stride;
 }
 
 std::byte* Segment::result(int64_t rank, uint64_t round) const {
-  const auto at = offsets_of(layout_);
   const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
-  return memory_ + at.results + index * at.result_stride;
+  return memory_ + at_.results + index * at_.result_stride;
 }
 
 Channel& Segment::channel(int64_t from, int64_t to) const {
-  const auto at = offsets_of(layout_);
-  return *reinterpret_cast<Channel*>(memory_ + at.channels + (from * layout_.num_ranks + to) * at.channel_stride);
+  return *reinterpret_cast<Channel*>(memory_ + at_.channels + (from * layout_.num_ranks + to) * at_.channel_stride);
 }
 
 void Segment::mark_alive(int64_t rank) const {
@@ -176,7 +168,7 @@ bool Segment::has_ended(int64_t rank) const {
 }
 
 std::byte* Segment::place_at(uint64_t offset, uint64_t bytes) const {
-  const auto size = static_cast<uint64_t>(size_);
+  const auto size = static_cast<uint64_t>(at_.end);
   return offset < sizeof(Head) || offset > size || bytes > size - offset ? nullptr : memory_ + offset;
 }
 

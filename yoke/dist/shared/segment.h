@@ -68,6 +68,12 @@ struct alignas(kLineBytes) Channel {
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
+/// Where the parts of the file begin, in bytes, and how far apart the places of a part are.
+struct Offsets {
+  int64_t states = 0, slots = 0, slot_stride = 0, chunks = 0, chunk_stride = 0, results = 0, result_stride = 0;
+  int64_t channels = 0, channel_stride = 0, end = 0;
+};
+
 /// Whether the kernel marks the locks of threads that end, so that other ranks notice it. A sandbox may lack this.
 bool kernel_marks_ends();
 
@@ -110,9 +116,9 @@ class Segment {
  private:
   Segment(const Layout& layout, const UniqueFd& file);
 
-  Layout layout_;
+  const Layout layout_;
+  const Offsets at_;
   std::byte* memory_ = nullptr;
-  int64_t size_ = 0;
 };
 
 }  // namespace yoke::dist::shared
