@@ -23,10 +23,9 @@ class Copy : public Exchange {
     is_large = options_.bytes < 0 || options_.bytes > slot_lane_;
     header = {.kind = options_.kind, .type = options_.type, .root = options_.root, .bytes = options_.bytes};
     options_.receive.resize(static_cast<size_t>(layout.num_ranks));
-    takes_from.resize(options_.receive.size());
-    for (size_t other = 0; other < takes_from.size(); ++other) {
+    for (size_t other = 0; other < options_.receive.size(); ++other) {
       // A rank that receives nothing waits for nobody. Only a barrier has empty pieces that are waited for.
-      takes_from[other] = options_.receive[other].data() != nullptr;
+      if (options_.receive[other].data() != nullptr) sources |= uint64_t{1} << other;
     }
   }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <iterator>
 #include <stdexcept>
@@ -45,50 +46,22 @@ void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-std::vector<int64_t> contributors_of(int64_t num_ranks, const Links& links) {
-  std::vector<int64_t> contributors;
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    const bool is_carrier = std::ranges::find(links.out, rank, &Links::Out::carrier) != links.out.end();
-    if (links.out.empty() || links.carriers[static_cast<size_t>(rank)] == kNoCarrier || is_carrier) {
-      contributors.push_back(rank);
-    }
-  }
-  return contributors;
-}
-
-std::vector<std::vector<int64_t>> hosts_of(int64_t num_ranks, const Links& links) {
-  std::vector<std::vector<int64_t>> hosts;
-  if (links.out.empty()) return hosts;
-  auto& here = hosts.emplace_back();
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    if (links.carriers[static_cast<size_t>(rank)] == kNoCarrier) here.push_back(rank);
-  }
-  for (const auto& link : links.out) hosts.push_back(link.ranks);
-  std::ranges::sort(hosts);
-  return hosts;
-}
-
 }  // namespace
 
 Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links links)
     : segment_(std::move(segment)),
       rank_(options.rank),
       num_ranks_(segment_->layout().num_ranks),
-      num_spins_(links.out.empty() ? num_spins_of(num_ranks_) : kNumSpinsOfMany),
-      mismatch_patience_(options.mismatch_patience),
-      hosts_(shared::hosts_of(num_ranks_, links)),
-      contributors_(contributors_of(num_ranks_, links)),
+      num_spins_(links.topology ? kNumSpinsOfMany : num_spins_of(num_ranks_)),
+      options_(options),
+      topology_(links.topology ? *links.topology : Topology(one_host(num_ranks_), rank_)),
       chunks_(static_cast<size_t>(num_ranks_)),
       results_(chunks_.size()),
       consumed_early_(static_cast<size_t>(4 * segment_->layout().num_slots)),
-      mirror_(links.out.empty() ? nullptr
-                                : std::make_unique<Mirror>(segment_, std::move(links),
-                                                           Mirror::Options{.rank = rank_, .ring = [this] { ring(); }})),
+      mirror_(links.topology ? std::make_unique<Mirror>(segment_, std::move(links),
+                                                        Mirror::Options{.rank = rank_, .ring = [this] { ring(); }})
+                             : nullptr),
       messages_(segment_, rank_, mirror_.get(), [this](int64_t rank) { ring(rank); }) {
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    if (carrier_of(rank) == kNoCarrier) locals_.push_back(rank);
-    if (carrier_of(rank) == rank_) targets_.push_back(rank);
-  }
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return is_alive_; });
@@ -260,9 +233,11 @@ bool Engine::deposit() {
   for (; next != pending_.end(); ++next) {
     const auto sequence = (*next)->sequence, last = before(**next);
     // This rank reads its own slot, too.
-    if (num_consumed_ < last || !all_have(&RankState::consumed, last, nullptr)) break;
+    if (num_consumed_ < last || !all_have(&RankState::consumed, last)) break;
     auto& slot = segment_->slot(rank_, sequence);
-    slot.header = (*next)->exchange->header;
+    auto& header = (*next)->exchange->header;
+    header.previous = std::exchange(previous_, in_short(header));
+    slot.header = header;
     (*next)->exchange->deposit(slot.data());
     slot.sequence.store(sequence, std::memory_order_seq_cst);
     if (mirror_) {
@@ -331,7 +306,7 @@ Engine::Step Engine::advance(Transfer& transfer) {
     const std::lock_guard lock(mutex_);
     std::rethrow_exception(broken_);
   }
-  if (!transfer.mismatch.empty()) return Step::kStuck;
+  if (transfer.mismatch) return Step::kStuck;
   if (!transfer.has_begun && !begin(transfer)) return Step::kStuck;
   return transfer.exchange->is_large ? move_rounds(transfer) : Step::kEnded;
 }
@@ -339,35 +314,34 @@ Engine::Step Engine::advance(Transfer& transfer) {
 /// Reads the slots once they are there. Returns whether that is so, and all ranks have called the same.
 bool Engine::begin(Transfer& transfer) {
   auto& exchange = *transfer.exchange;
-  const auto reads = [&](int64_t rank) { return exchange.is_large || exchange.takes_from[static_cast<size_t>(rank)]; };
+  const uint64_t read = exchange.is_large ? ~uint64_t{0} : exchange.sources;
+  std::array<const std::byte*, kMostRanks> slots;
   for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    const auto& slot = segment_->slot(rank, transfer.sequence);
-    if (reads(rank) && slot.sequence.load(std::memory_order_seq_cst) != transfer.sequence) return false;
-  }
-  std::vector<const std::byte*> slots(static_cast<size_t>(num_ranks_));
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    if (!reads(rank)) continue;
     auto& slot = segment_->slot(rank, transfer.sequence);
-    slots[static_cast<size_t>(rank)] = slot.data();
-    if (slot.header == exchange.header && exchange.fits(rank, slot.data())) continue;
-    transfer.mismatch = fmt::format(
-        "its collective met one of a different size or kind, of rank {} of the group: the ranks call different "
-        "collectives, or pass tensors of different sizes or types",
-        rank);
-    transfer.deadline = std::min(transfer.deadline, Clock::now() + mismatch_patience_);
+    const bool is_read = (read >> rank & 1) != 0;
+    if (is_read && slot.sequence.load(std::memory_order_seq_cst) != transfer.sequence) return false;
+    slots[static_cast<size_t>(rank)] = is_read ? slot.data() : nullptr;
+  }
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    const auto* const data = slots[static_cast<size_t>(rank)];
+    if (data == nullptr) continue;
+    if (Slot::of(data).header == exchange.header && exchange.fits(rank, data)) continue;
+    note_mismatch(transfer);
     return false;
   }
-  exchange.hosts = hosts_;
+  const auto all = Chunks(slots).first(static_cast<size_t>(num_ranks_));
+  if (mirror_) exchange.hosts = topology_.hosts();
   if (exchange.is_large) {
-    exchange.contributors = contributors_;
+    exchange.contributors = topology_.contributors();
     transfer.base = num_rounds_;
-    transfer.num_rounds = static_cast<uint64_t>(exchange.begin(slots));
+    transfer.num_rounds = static_cast<uint64_t>(exchange.begin(all));
     num_rounds_ += transfer.num_rounds;
+    const std::lock_guard lock(mutex_);
+    consume(transfer.sequence);
   } else {
-    exchange.finish(slots);
+    exchange.finish(all);  // end() consumes it, so that it locks once
   }
   transfer.has_begun = true;
-  consume(transfer.sequence);
   return true;
 }
 
@@ -386,7 +360,7 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
     moves = false;
     const auto stage = transfer.base + transfer.num_staged;
     if (transfer.num_staged < transfer.num_rounds &&
-        (stage < num_chunks || all_have(&RankState::taken, stage + 1 - num_chunks, nullptr))) {
+        (stage < num_chunks || all_have(&RankState::taken, stage + 1 - num_chunks))) {
       auto* const chunk = segment_->chunk(rank_, stage);
       const auto round = static_cast<int64_t>(transfer.num_staged++);
       exchange.stage(round, chunk);
@@ -421,8 +395,7 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
       moves = true;
     }
     const auto take = transfer.base + transfer.num_taken;
-    if (transfer.num_taken < transfer.num_reduced &&
-        (!exchange.reduces() || all_have(&RankState::reduced, take + 1, nullptr))) {
+    if (transfer.num_taken < transfer.num_reduced && (!exchange.reduces() || all_have(&RankState::reduced, take + 1))) {
       point_at(take);
       exchange.take(static_cast<int64_t>(transfer.num_taken++), chunks_, results_);
       own.taken.store(take + 1, std::memory_order_seq_cst);
@@ -436,7 +409,6 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
 }
 
 void Engine::consume(uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
   const auto place = [&](uint64_t number) -> uint64_t& { return consumed_early_[number % consumed_early_.size()]; };
   place(sequence) = sequence;
   if (sequence != num_consumed_ + 1) return;
@@ -456,13 +428,19 @@ void Engine::end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr e
   bool is_next_large = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!large_.empty() && large_.front() == transfer.get()) {
+    if (!transfer->exchange->is_large) {
+      if (transfer->has_begun) consume(transfer->sequence);
+    } else if (large_.front() == transfer.get()) {
       large_.pop_front();
       is_next_large = !large_.empty() && large_.front()->sequence <= num_handed_over_;
     } else {
       std::erase(large_, transfer.get());
     }
-    std::erase(pending_, transfer);
+    if (pending_.front() == transfer) {
+      pending_.pop_front();
+    } else {
+      std::erase(pending_, transfer);
+    }
     ++num_ending_;
   }
   if (is_next_large) wake_thread();
@@ -475,7 +453,8 @@ void Engine::wait_for_all(milliseconds limit) {
 }
 
 void Engine::notify_of_end(Transfer& transfer, const std::exception_ptr& error, int num_ending) {
-  const auto on_end = std::exchange(transfer.on_end, {});
+  std::function<void(std::exception_ptr)> on_end;
+  on_end.swap(transfer.on_end);
   on_end(error);
   {
     const std::lock_guard lock(mutex_);

@@ -23,11 +23,13 @@
 #include <vector>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/error.h"
 #include "yoke/dist/shared/exchange.h"
 #include "yoke/dist/shared/messages.h"
 #include "yoke/dist/shared/mirror.h"
 #include "yoke/dist/shared/pause.h"
 #include "yoke/dist/shared/segment.h"
+#include "yoke/dist/shared/topology.h"
 
 namespace yoke::dist::shared {
 
@@ -43,19 +45,41 @@ struct Transfer {
   bool is_deposited = false, is_driven = false, has_ended = false;
 
   // Of the thread that drives it.
-  bool has_begun = false, is_consumed = false;
-  std::string mismatch;  ///< Not empty: another rank has called something else.
-  uint64_t base = 0;     ///< The number of rounds before this exchange.
+  bool has_begun = false;
+  std::exception_ptr mismatch;  ///< Not null: another rank has called something else.
+  uint64_t base = 0;            ///< The number of rounds before this exchange.
   uint64_t num_rounds = 0, num_staged = 0, num_merged = 0, num_reduced = 0, num_taken = 0;
 };
 
-/// Ends a collective of which ranks of the group have ended, or have not gone on by its deadline.
+/// Ends a collective of which ranks of the group have ended, give no answer, or have not gone on by its deadline.
 class RankFailure : public std::runtime_error {
  public:
-  RankFailure(const std::string& text, std::vector<int64_t> which, bool ended = false)
-      : std::runtime_error(text), ranks(std::move(which)), has_ended(ended) {}
+  enum class Loss { kNone, kOfEnd, kOfSilence };
+  RankFailure(const std::string& text, std::vector<int64_t> which, Loss loss = Loss::kNone, std::string on_host = "")
+      : std::runtime_error(text),
+        ranks(std::move(which)),
+        has_ended(loss == Loss::kOfEnd),
+        is_silent(loss == Loss::kOfSilence),
+        host(std::move(on_host)) {}
   const std::vector<int64_t> ranks;
-  const bool has_ended;  ///< Otherwise they only do not go on.
+  const bool has_ended;    ///< Otherwise they only do not go on.
+  const bool is_silent;    ///< The connection gives no answer. The rank may run, behind a network that is cut.
+  const std::string host;  ///< Of the first of them; empty if that is unknown or means nothing.
+};
+
+/// Ends a collective of which ranks have called different ones.
+class Mismatch : public Error {
+ public:
+  struct Call {
+    int64_t rank = 0;
+    std::string words;  ///< What it has called.
+  };
+  Mismatch(std::vector<Call> which, bool before);
+  /// Pure. Such as "ranks 0, 2 have called all_reduce of 8 Float with SUM, rank 1 has called barrier".
+  static std::string describe(const std::vector<Call>& calls);
+
+  const std::vector<Call> calls;  ///< Of this rank, and of those whose calls it has read.
+  const bool is_before;           ///< They differ in the collective before the one that ends.
 };
 
 inline constexpr const char* kStopped = "the connections of the group have been closed";
@@ -71,6 +95,8 @@ class Engine {
     /// How long a rank that finds another collective than its own waits before it fails. Meanwhile others can find out
     /// what each rank has called.
     std::chrono::milliseconds mismatch_patience{};
+    std::string (*describe)(const Header& header) = nullptr;  ///< What a call is, in words.
+    std::vector<std::string> host_names = {};                 ///< By rank; empty on one host.
   };
   /// `links`: the connections to ranks of other hosts, if the group has any. When it returns, other ranks notice if
   /// this process ends.
@@ -107,8 +133,9 @@ class Engine {
   Step look_around(Transfer& transfer);
   Step advance(Transfer& transfer);
   bool begin(Transfer& transfer);
+  /// Throws, or remembers in the transfer, that the calls of ranks differ. REQUIRES: all slots that it reads are there.
+  void note_mismatch(Transfer& transfer);
   Step move_rounds(Transfer& transfer);
-  void consume(uint64_t sequence);
   void end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr error);
   /// `num_ending`: what it takes from num_ending_.
   void notify_of_end(Transfer& transfer, const std::exception_ptr& error, int num_ending = 0);
@@ -138,9 +165,13 @@ class Engine {
   void for_each_front(const Transfer& transfer, const Front& front) const;
   bool can_move(const Transfer& transfer) const;
   std::vector<int64_t> missing_ranks(const Transfer& transfer) const;
-  /// A rank that has ended, if one of `missing` has ended or has given up because of that.
-  std::optional<int64_t> lost_rank(const std::vector<int64_t>& missing) const;
-  int64_t carrier_of(int64_t rank) const { return mirror_ ? mirror_->carrier_of(rank) : kNoCarrier; }
+  struct Lost {
+    int64_t rank = 0;
+    bool is_silent = false;
+  };
+  /// A rank that has ended or is silent, if that is so for one of `missing`, or it has given up because of that.
+  std::optional<Lost> lost_rank(const std::vector<int64_t>& missing) const;
+  int64_t carrier_of(int64_t rank) const { return topology_.carrier_of(rank); }
   /// Of those that do not go on, the ones for which the others wait, too.
   std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const;
   void give_up(uint64_t why);
@@ -153,8 +184,8 @@ class Engine {
   /// Ends those that nobody drives.
   void end_all(const std::exception_ptr& error);
 
-  /// Whether all ranks have published at least `number`; of `which` if not null.
-  bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, const std::vector<bool>* which) const;
+  /// Whether all ranks have published at least `number`; of `which`, a bit for each.
+  bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, uint64_t which = ~uint64_t{0}) const;
   /// Whether what ranks of a host have staged goes to other hosts as one part: a large reduction over several hosts.
   bool is_merged(const Exchange& exchange) const { return mirror_ && exchange.reduces(); }
   bool are_staged_here(uint64_t number) const;
@@ -167,16 +198,14 @@ class Engine {
   /// The number of the collective whose slot this one uses next.
   uint64_t before(const Transfer& transfer) const;
   bool claim(Transfer& transfer);
+  void consume(uint64_t sequence);
   void take_handed_over(Transfers& driven);
 
   const std::shared_ptr<Segment> segment_;
   const int64_t rank_, num_ranks_;
   const int num_spins_;
-  const std::chrono::milliseconds mismatch_patience_;
-  std::vector<int64_t> locals_;                     ///< The ranks of this host.
-  const std::vector<std::vector<int64_t>> hosts_;   ///< Empty if there is one.
-  std::vector<int64_t> contributors_;               ///< These, and the carriers of this rank on other hosts.
-  std::vector<int64_t> targets_;                    ///< The ranks of other hosts for which this rank merges.
+  const Options options_;
+  const Topology topology_;
   std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.
 
   std::mutex mutex_;
@@ -185,6 +214,7 @@ class Engine {
   std::deque<std::shared_ptr<Transfer>> pending_;  ///< All that have not ended, by sequence.
   std::deque<Transfer*> large_;                    ///< Those of `pending_` that are large.
   int num_ending_ = 0;                             ///< Their on_end() has not returned.
+  uint64_t previous_ = 0;                          ///< Header::previous of the next that is deposited.
   uint64_t num_consumed_ = 0, num_consumed_sent_ = 0;
   uint64_t num_handed_over_ = 0;          ///< The Engine's thread drives transfers up to this number.
   std::vector<uint64_t> consumed_early_;  ///< A ring: numbers that were consumed before a lower one.

@@ -18,6 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::unique_ptr<Exchange> sum_of(const Engine& engine, int64_t rank, std::vector<int32_t>& numbers) {
@@ -244,10 +245,75 @@ TEST(SharedEngine, OtherCollectivesAndSizesAreRecognised) {
   for (const size_t size : {4, 400}) {
     run_engines(tiny(2), [&](Engine& engine, int64_t rank) {
       auto numbers = numbers_of(rank, size + static_cast<size_t>(rank), 0);
+      const auto bytes = [&](size_t of_rank) { return "root 0, " + std::to_string(4 * (size + of_rank)) + " bytes)"; };
       EXPECT_THAT(start(engine, sum_of(engine, rank, numbers)).wait(engine),
-                  HasSubstr("its collective met one of a different size or kind, of rank " + std::to_string(1 - rank)));
+                  AllOf(HasSubstr("the ranks of the group have called different collectives: rank 0 has called kind 0"),
+                        HasSubstr(bytes(0) + ", rank 1 has called kind 0"), HasSubstr(bytes(1) + ": all of them")));
     });
   }
+}
+
+/// A broadcast of 8 bytes from `root`.
+std::unique_ptr<Exchange> broadcast_of(const Engine& engine, int64_t rank, int64_t root,
+                                       std::vector<std::byte>& piece) {
+  piece.resize(8);
+  CopyOptions options{.kind = 6, .root = static_cast<uint32_t>(root), .bytes = 8};
+  options.receive.resize(static_cast<size_t>(engine.layout().num_ranks));
+  if (rank == root) {
+    options.send = {piece};
+  } else {
+    options.receive[static_cast<size_t>(root)] = piece;
+  }
+  return make_copy(engine.layout(), rank, options);
+}
+
+// Nothing but the calls themselves tells these apart, so they are told at once, and not after the patience.
+TEST(SharedEngine, AnotherReductionOrRootIsNamedAtOnce) {
+  for (const size_t size : {4, 400}) {
+    run_engines(
+        tiny(3),
+        [&](Engine& engine, int64_t rank) {
+          auto numbers = numbers_of(rank, size, 0);
+          auto* const memory = reinterpret_cast<std::byte*>(numbers.data());
+          const auto reduction = rank == 1 ? Reduction::kMax : Reduction::kSum;
+          const auto text = start(engine, make_reduction(engine.layout(), rank,
+                                                         {.kind = 7,
+                                                          .type = Type::kI32,
+                                                          .reduction = reduction,
+                                                          .input = memory,
+                                                          .output = memory,
+                                                          .num_elements = std::ssize(numbers)}))
+                                .wait(engine);
+          EXPECT_THAT(text, AllOf(HasSubstr("ranks 0, 2 have called kind 7 (reduction 0,"),
+                                  HasSubstr("rank 1 has called kind 7 (reduction 3,")));
+        },
+        std::chrono::hours(1));
+  }
+  run_engines(
+      tiny(2),
+      [&](Engine& engine, int64_t rank) {
+        std::vector<std::byte> piece;
+        EXPECT_THAT(start(engine, broadcast_of(engine, rank, 1 - rank, piece)).wait(engine),
+                    AllOf(HasSubstr("rank 0 has called kind 6 (reduction 0, type 0, root 1, 8 bytes)"),
+                          HasSubstr("rank 1 has called kind 6 (reduction 0, type 0, root 0, 8 bytes)")));
+      },
+      std::chrono::hours(1));
+}
+
+// Each takes itself for the root, so none reads what another one has called, before the next collective.
+TEST(SharedEngine, RanksThatAllBroadcastAreNamedByTheNextCollective) {
+  run_engines(
+      tiny(2),
+      [&](Engine& engine, int64_t rank) {
+        std::vector<std::byte> piece, next;
+        EXPECT_EQ(start(engine, broadcast_of(engine, rank, 0, piece)).wait(engine), "");
+        EXPECT_EQ(start(engine, broadcast_of(engine, rank, rank, piece)).wait(engine), "");
+        auto numbers = numbers_of(rank, 4, 0);
+        EXPECT_THAT(start(engine, sum_of(engine, rank, numbers)).wait(engine),
+                    AllOf(HasSubstr("have called different collectives before this one: rank 0 has called kind 6"),
+                          HasSubstr("root 0, -1 bytes), rank 1 has called kind 6"), HasSubstr("root 1, -1 bytes):")));
+      },
+      std::chrono::hours(1));
 }
 
 TEST(SharedEngine, StopEndsWhatIsInFlight) {

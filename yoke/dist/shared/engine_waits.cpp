@@ -25,12 +25,22 @@ Engine::Step Engine::look_around(Transfer& transfer) {
 
 void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& transfer) {
   if (const auto lost = lost_rank(missing)) {
-    give_up(kEndOf + static_cast<uint64_t>(*lost));
-    throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost},
-                      /*ended=*/true);
+    const auto rank = static_cast<uint64_t>(lost->rank);
+    give_up((lost->is_silent ? kSilenceOf : kEndOf) + rank);
+    if (transfer.mismatch) std::rethrow_exception(transfer.mismatch);  // because of which it has ended
+    if (!lost->is_silent) {
+      throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", rank), {lost->rank},
+                        RankFailure::Loss::kOfEnd);
+    }
+    const auto host = rank < options_.host_names.size() ? options_.host_names[rank] : "";
+    throw RankFailure(
+        fmt::format("No answer: the connection to rank {} of the group{} gives none: the network between the hosts is "
+                    "cut, or that host is down; the rank may still run",
+                    rank, host.empty() ? "" : " on " + host),
+        {lost->rank}, RankFailure::Loss::kOfSilence, host);
   }
   if (Clock::now() < transfer.deadline) return;
-  if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);
+  if (transfer.mismatch) std::rethrow_exception(transfer.mismatch);
   const auto late = late_ranks(missing, transfer);
   throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(late, ", ")), late);
 }
@@ -71,7 +81,7 @@ void Engine::give_up(uint64_t why) {
 template <class Front>
 void Engine::for_each_front(const Transfer& transfer, const Front& front) const {
   const auto& exchange = *transfer.exchange;
-  const auto wants = [&](int64_t rank) { return exchange.takes_from[static_cast<size_t>(rank)]; };
+  const auto wants = [&](int64_t rank) { return exchange.takes_from(rank); };
   const auto lacks = [&](std::atomic<uint64_t> RankState::*counter, uint64_t number) {
     return [this, counter, number](int64_t rank) { return (segment_->state(rank).*counter).load() < number; };
   };
@@ -86,17 +96,14 @@ void Engine::for_each_front(const Transfer& transfer, const Front& front) const 
     const auto next = transfer.base + transfer.num_staged + 1;
     front(lacks(&RankState::taken, std::max(next, num_chunks) - num_chunks));
   }
-  const auto here = [&](int64_t rank) { return carrier_of(rank) == kNoCarrier; };
   if (is_merged(exchange)) {
     if (transfer.num_merged < transfer.num_staged) {
       const auto is_late = lacks(&RankState::staged, transfer.base + transfer.num_merged + 1);
-      front([&](int64_t rank) { return here(rank) && is_late(rank); });
+      front([&](int64_t rank) { return topology_.is_here(rank) && is_late(rank); });
     }
     if (transfer.num_reduced < transfer.num_merged) {
       const auto is_late = lacks(&RankState::merged, transfer.base + transfer.num_reduced + 1);
-      front([&](int64_t rank) {
-        return !here(rank) && std::ranges::binary_search(contributors_, rank) && is_late(rank);
-      });
+      front([&](int64_t rank) { return std::ranges::binary_search(topology_.carriers(), rank) && is_late(rank); });
     }
   } else if (transfer.num_reduced < transfer.num_staged) {
     const auto is_late = lacks(&RankState::staged, transfer.base + transfer.num_reduced + 1);
@@ -109,7 +116,7 @@ void Engine::for_each_front(const Transfer& transfer, const Front& front) const 
 }
 
 bool Engine::can_move(const Transfer& transfer) const {
-  if (!transfer.mismatch.empty()) return false;
+  if (transfer.mismatch) return false;
   bool result = false;
   for_each_front(transfer, [&](const auto& lacks) {
     bool is_blocked = false;
@@ -129,7 +136,7 @@ std::vector<int64_t> Engine::missing_ranks(const Transfer& transfer) const {
   return {missing.begin(), missing.end()};
 }
 
-std::optional<int64_t> Engine::lost_rank(const std::vector<int64_t>& missing) const {
+std::optional<Engine::Lost> Engine::lost_rank(const std::vector<int64_t>& missing) const {
   const auto reason = [&](int64_t rank) { return segment_->state(rank).has_given_up.load(); };
   std::optional<int64_t> lost;
   for (const int64_t rank : missing) {
@@ -137,12 +144,14 @@ std::optional<int64_t> Engine::lost_rank(const std::vector<int64_t>& missing) co
       if (one != kNoCarrier && (segment_->has_ended(one) || reason(one) != 0)) lost = one;
     }
   }
-  if (!lost || reason(*lost) == 0) return lost;
-  if (reason(*lost) >= kEndOf) return static_cast<int64_t>(reason(*lost) - kEndOf);
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {  // the cause, if there is another one
-    if (segment_->has_ended(rank) && reason(rank) == 0) return rank;
+  if (!lost) return std::nullopt;
+  const auto why = reason(*lost);
+  if (why >= kSilenceOf) return Lost{static_cast<int64_t>(why - kSilenceOf), true};
+  if (why >= kEndOf) return Lost{static_cast<int64_t>(why - kEndOf)};
+  for (int64_t rank = 0; why != 0 && rank < num_ranks_; ++rank) {  // the cause, if there is another one
+    if (segment_->has_ended(rank) && reason(rank) == 0) return Lost{rank, segment_->is_silent(rank)};
   }
-  return lost;
+  return Lost{*lost, segment_->is_silent(*lost)};
 }
 
 void Engine::look_around_for_slots() {
@@ -165,16 +174,16 @@ void Engine::look_around_for_slots() {
 }
 
 bool Engine::are_staged_here(uint64_t number) const {
-  return std::ranges::all_of(locals_,
+  return std::ranges::all_of(topology_.here(),
                              [&](int64_t rank) { return rank == rank_ || segment_->state(rank).staged >= number; });
 }
 
 bool Engine::can_reduce(const Transfer& transfer) const {
   const auto number = transfer.base + transfer.num_reduced + 1;
   const auto& exchange = *transfer.exchange;
-  if (!is_merged(exchange)) return all_have(&RankState::staged, number, &exchange.takes_from);
-  return transfer.num_merged > transfer.num_reduced && std::ranges::all_of(contributors_, [&](int64_t rank) {
-           return carrier_of(rank) == kNoCarrier || segment_->state(rank).merged >= number;
+  if (!is_merged(exchange)) return all_have(&RankState::staged, number, exchange.sources);
+  return transfer.num_merged > transfer.num_reduced && std::ranges::all_of(topology_.carriers(), [&](int64_t rank) {
+           return segment_->state(rank).merged >= number;
          });
 }
 
@@ -185,20 +194,20 @@ void Engine::merge(Transfer& transfer) {
   const auto round = static_cast<int64_t>(transfer.num_merged++);
   const auto number = transfer.base + transfer.num_merged;
   auto* const chunk = segment_->chunk(rank_, number - 1);
-  if (locals_.size() > 1) exchange.merge(round, chunks_, chunk, locals_, targets_);
+  const auto& targets = topology_.carried();
+  if (topology_.here().size() > 1) exchange.merge(round, chunks_, chunk, topology_.here(), targets);
   auto& merged = segment_->state(rank_).merged;
   merged.store(number, std::memory_order_seq_cst);
   mirror_->publish({merged, number}, [&](const auto& ranks) -> std::optional<Pieces> {
     std::vector<int64_t> carried;
-    std::ranges::set_intersection(ranks, targets_, std::back_inserter(carried));
+    std::ranges::set_intersection(ranks, targets, std::back_inserter(carried));
     return carried.empty() ? std::nullopt : std::optional(exchange.staged_for(round, chunk, carried));
   });
 }
 
-bool Engine::all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number,
-                      const std::vector<bool>* which) const {
+bool Engine::all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, uint64_t which) const {
   for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    if (rank == rank_ || (which != nullptr && !(*which)[static_cast<size_t>(rank)])) continue;
+    if (rank == rank_ || (which >> rank & 1) == 0) continue;
     if ((segment_->state(rank).*counter).load(std::memory_order_seq_cst) < number) return false;
   }
   return true;

@@ -26,8 +26,8 @@ class Exchange {
   /// Whether contributions pass through chunks, in the order of such exchanges. All ranks decide alike. Otherwise they
   /// fit in slots.
   bool is_large = false;
-  /// The ranks whose contributions this rank takes.
-  std::vector<bool> takes_from;
+  uint64_t sources = 0;  ///< The ranks whose contributions this rank takes: a bit for each.
+  bool takes_from(int64_t rank) const { return (sources >> rank & 1) != 0; }
 
   /// Writes this rank's slot. In a large exchange it has no contribution, but may announce what follows.
   virtual void deposit(std::byte* slot) const = 0;

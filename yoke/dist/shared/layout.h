@@ -23,6 +23,10 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+/// Each rank looks at each other one, and has a part of its chunks for it. With more ranks, that is slow and takes
+/// gigabytes.
+inline constexpr int64_t kMostRanks = 64;
+
 inline constexpr int64_t kLineBytes = 64;  ///< Everything begins on a cache line of its own.
 
 constexpr int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }

@@ -1,6 +1,7 @@
 #include "yoke/dist/shared/links.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr size_t kSecretBytes = 32;
 constexpr milliseconds kCheckInterval(20);
+/// Ranks begin to connect at the same time, and whoever reaches nobody says so first (LinkOptions::until).
+constexpr milliseconds kForConnectors(1000);
 /// Without an answer for so long, a connection has ended: a host has been lost, or the network.
 constexpr int kSilenceSeconds = 60, kProbeSeconds = 10;
 
@@ -69,15 +71,13 @@ void prepare(const UniqueFd& connection) {
   set_option(connection, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceSeconds * 1000);
 }
 
-/// Waits until `fd` is ready for `events`.
-void wait_for(const UniqueFd& fd, short events, const LinkOptions& options) {
+/// Returns whether `fd` is ready for `events` by then.
+bool wait_for(const UniqueFd& fd, short events, const LinkOptions& options) {
   while (true) {
     pollfd polled{fd.value(), events, 0};
-    if (poll(&polled, 1, static_cast<int>(kCheckInterval.count())) > 0) return;
+    if (poll(&polled, 1, static_cast<int>(kCheckInterval.count())) > 0) return true;
     if (options.check) options.check();
-    if (Clock::now() >= options.until) {
-      throw Error(ErrorCode::kUnavailable, "a rank of another host cannot be reached: no answer");
-    }
+    if (Clock::now() >= options.until) return false;
   }
 }
 
@@ -89,9 +89,8 @@ std::vector<std::byte> hello_bytes(const Hello& hello, const Segment& segment) {
   return bytes;
 }
 
-/// `address`: as Listener::address() gives it.
-UniqueFd connect_to_rank(int64_t rank, const std::string& address, const LinkOptions& options) {
-  const auto words = split(address, ' ');
+UniqueFd connect_to_rank(int64_t rank, size_t host_of_rank, const LinkOptions& options) {
+  const auto words = split(options.addresses[static_cast<size_t>(rank)], ' ');
   if (words.size() != 3 || words[2].size() != kSecretBytes) {
     throw Error(ErrorCode::kUnavailable, "rank {} of the group takes no connections of other hosts", rank);
   }
@@ -100,18 +99,21 @@ UniqueFd connect_to_rank(int64_t rank, const std::string& address, const LinkOpt
   auto fd = socket_for(*where);
   prepare(fd);
   if (connect(fd.value(), where->ai_addr, where->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) throw system_error(errno, "connecting to a rank at " + host);
-    wait_for(fd, POLLOUT, options);
-    int error = 0;
+    if (errno != EINPROGRESS) throw system_error(errno, fmt::format("connecting to rank {} at {}", rank, host));
+    int error = ETIMEDOUT;
     socklen_t size = sizeof error;
-    getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) throw system_error(error, "connecting to a rank at " + host);
+    if (wait_for(fd, POLLOUT, options)) getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error == ETIMEDOUT) {
+      throw NoAnswer(fmt::format("rank {} at {} gives no answer, as behind a firewall that drops packets", rank, host),
+                     host_of_rank);
+    }
+    if (error != 0) throw system_error(error, fmt::format("connecting to rank {} at {}", rank, host));
   }
   Hello hello{.secret = {}, .from = options.rank, .to = rank};
   words[2].copy(hello.secret, kSecretBytes);
   const auto bytes = hello_bytes(hello, *options.segment);  // far less than a new connection takes at once
   if (send(fd.value(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes)) {
-    throw system_error(errno, "writing to a rank at " + host);
+    throw system_error(errno, fmt::format("writing to rank {} at {}", rank, host));
   }
   return fd;
 }
@@ -123,30 +125,6 @@ struct Stranger {
 };
 
 }  // namespace
-
-Hosts hosts_of(const std::vector<std::string>& names) {
-  Hosts hosts;
-  std::map<std::string, size_t> places;
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    const auto [place, is_new] = places.emplace(names[rank], hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[place->second].push_back(static_cast<int64_t>(rank));
-  }
-  return hosts;
-}
-
-size_t host_of(const Hosts& hosts, int64_t rank) {
-  const auto host =
-      std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::find(ranks, rank) != ranks.end(); });
-  return static_cast<size_t>(std::distance(hosts.begin(), host));
-}
-
-int64_t carrier_of(const Hosts& hosts, int64_t rank, size_t host) {
-  const auto& own = hosts[host_of(hosts, rank)];
-  const auto& others = hosts[host];
-  const auto place = std::distance(own.begin(), std::ranges::find(own, rank));
-  return others[static_cast<size_t>(place) % others.size()];
-}
 
 Listener::Listener(const std::string& address) : secret_(random_digits(kSecretBytes)) {
   const auto where = resolve(address, "0");
@@ -163,21 +141,12 @@ Listener::Listener(const std::string& address) : secret_(random_digits(kSecretBy
 }
 
 Links connect_hosts(Listener& listener, const LinkOptions& options) {
-  const auto& hosts = options.hosts;
-  const size_t own_host = host_of(hosts, options.rank);
-  Links links;
-  links.carriers.assign(options.addresses.size(), kNoCarrier);
-  std::set<int64_t> expected;
-  for (size_t host = 0; host < hosts.size(); ++host) {
-    if (host == own_host) continue;
-    for (const int64_t other : hosts[host]) {
-      const auto carrier = links.carriers[static_cast<size_t>(other)] = carrier_of(hosts, other, own_host);
-      if (carrier == options.rank) expected.insert(other);
-    }
-    const auto peer = carrier_of(hosts, options.rank, host);
-    links.out.push_back(
-        {connect_to_rank(peer, options.addresses[static_cast<size_t>(peer)], options), hosts[host], peer});
+  Links links{.topology = Topology(options.hosts, options.rank)};
+  for (const int64_t carrier : links.topology->carriers()) {
+    const auto host = host_of(options.hosts, carrier);
+    links.out.push_back({connect_to_rank(carrier, host, options), options.hosts[host]});
   }
+  std::set<int64_t> expected(links.topology->carried().begin(), links.topology->carried().end());
   std::vector<Stranger> strangers;
   const size_t hello_size = sizeof(Hello) + options.segment->head().size();
   /// Returns false if the stranger is none of those that are expected.
@@ -204,8 +173,8 @@ Links connect_hosts(Listener& listener, const LinkOptions& options) {
     if (poll(polled.data(), polled.size(), static_cast<int>(kCheckInterval.count())) <= 0) {
       if (options.check) options.check();
     }
-    if (Clock::now() >= options.until) {
-      throw Error(ErrorCode::kUnavailable, "ranks of other hosts have not connected");
+    if (Clock::now() >= options.until + kForConnectors) {
+      throw Error(ErrorCode::kUnavailable, "rank {} has not connected to this one", *expected.begin());
     }
     for (size_t i = strangers.size(); i-- > 0;) {
       if (polled[i + 1].revents != 0 && !attend(strangers[i])) {

@@ -1,26 +1,19 @@
 // yoke/dist/shared/links.h -- connects the ranks of a group over several hosts, for mirror.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/dist/shared/mirror.h"
+#include "yoke/dist/shared/topology.h"
 
 namespace yoke::dist::shared {
-
-/// The hosts of a group: their ranks in ascending order; the hosts in the order of their first ranks.
-using Hosts = std::vector<std::vector<int64_t>>;
-
-/// Pure. `names`: of the host of each rank.
-Hosts hosts_of(const std::vector<std::string>& names);
-/// Pure. The place of the rank's host in `hosts`.
-size_t host_of(const Hosts& hosts, int64_t rank);
-/// Pure. The rank of another host that writes there what `rank` publishes.
-int64_t carrier_of(const Hosts& hosts, int64_t rank, size_t host);
 
 /// Where a rank takes the connections of ranks of other hosts.
 class Listener {
@@ -44,11 +37,20 @@ struct LinkOptions {
   std::vector<std::string> addresses = {};  ///< Of the Listener of each rank.
   const Segment* segment = nullptr;         ///< Of this host; the others must have the same layout.
   std::function<void()> check = {};         ///< Called while this rank waits, to end that by an exception.
+  /// When it gives up to reach another rank. It waits for those that reach this one a little longer, so that it is
+  /// known who could not reach whom.
   Clock::time_point until;
 };
 
+/// A rank of another host has given no answer at all, as behind a firewall that drops packets.
+class NoAnswer : public Error {
+ public:
+  NoAnswer(const std::string& message, size_t which) : Error(ErrorCode::kUnavailable, message), host(which) {}
+  const size_t host;  ///< In LinkOptions::hosts.
+};
+
 /// Collective. Connects this rank to the others.
-/// Errors  kUnavailable: not all have connected by then; as errno says: a rank cannot be reached.
+/// Errors  NoAnswer; kUnavailable: not all have connected by then; as errno says: a rank cannot be reached.
 Links connect_hosts(Listener& listener, const LinkOptions& options);
 
 }  // namespace yoke::dist::shared

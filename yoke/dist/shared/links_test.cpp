@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/shared/firewall_test.h"
 
 namespace yoke::dist::shared {
 namespace {
@@ -34,6 +35,20 @@ TEST(SharedLinks, CarriersShareTheWork) {
   EXPECT_EQ(carrier_of(hosts, 3, 0), 0);
   EXPECT_EQ(carrier_of(hosts, 4, 0), 2);
   EXPECT_EQ(carrier_of(hosts, 4, 2), 3);
+}
+
+TEST(SharedLinks, ARankSeesWhoPassesOnWhat) {
+  const Topology topology({{0, 2, 5}, {1, 4}, {3}}, 5);
+  EXPECT_THAT(topology.here(), ElementsAre(0, 2, 5));
+  EXPECT_TRUE(topology.is_here(2));
+  EXPECT_EQ(topology.carrier_of(4), 2);
+  EXPECT_THAT(topology.carriers(), ElementsAre(1, 3));
+  EXPECT_THAT(topology.contributors(), ElementsAre(0, 1, 2, 3, 5));
+  EXPECT_THAT(topology.carried(), ElementsAre()) << "the ranks of the others are fewer";
+  EXPECT_THAT(Topology({{0, 2, 5}, {1, 4}, {3}}, 1).carried(), ElementsAre(0, 3, 5));
+  const Topology alone(one_host(3), 1);
+  EXPECT_THAT(alone.here(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(alone.carriers(), ElementsAre());
 }
 
 /// A rank for each of the two hosts of a group of two.
@@ -75,8 +90,8 @@ TEST_F(TwoHosts, ConnectAmongStrangers) {
     ASSERT_EQ(own.out.size(), 1U);
     EXPECT_EQ(own.in[0].from, 1 - rank);
     EXPECT_THAT(own.out[0].ranks, ElementsAre(1 - rank));
-    EXPECT_EQ(own.carriers[static_cast<size_t>(rank)], kNoCarrier);
-    EXPECT_EQ(own.carriers[static_cast<size_t>(1 - rank)], rank);
+    EXPECT_TRUE(own.topology->is_here(rank));
+    EXPECT_EQ(own.topology->carrier_of(1 - rank), rank);
   }
   ASSERT_EQ(send(links[0].out[0].socket.value(), "x", 1, MSG_NOSIGNAL), 1);
   char letter = 0;
@@ -92,6 +107,19 @@ TEST_F(TwoHosts, AnotherLayoutIsRefused) {
   std::thread first([&] { EXPECT_THROW(connect_hosts(listeners_[0], wrong), std::runtime_error); });
   EXPECT_THROW(connect_hosts(listeners_[1], options(1, std::chrono::milliseconds(200))), std::runtime_error);
   first.join();
+}
+
+TEST_F(TwoHosts, WhoGivesNoAnswerIsKnown) {
+  const Firewall firewall;
+  auto blocked = options(0, std::chrono::milliseconds(300));
+  blocked.addresses[1] = firewall.address();
+  try {
+    connect_hosts(listeners_[0], blocked);
+    ADD_FAILURE();
+  } catch (const NoAnswer& error) {
+    EXPECT_EQ(error.host, 1U);
+    EXPECT_STREQ(error.what(), "rank 1 at 127.0.0.1 gives no answer, as behind a firewall that drops packets");
+  }
 }
 
 TEST_F(TwoHosts, TheWaitCanBeLeft) {

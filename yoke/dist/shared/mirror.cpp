@@ -40,7 +40,6 @@ Mirror::Mirror(std::shared_ptr<Segment> segment, Links links, const Options& opt
     : segment_(std::move(segment)),
       rank_(options.rank),
       ring_(options.ring),
-      carriers_(std::move(links.carriers)),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wakeup_) throw system_error(errno, "making an eventfd for the connections of a rank");
   for (auto& link : links.out) {
@@ -102,7 +101,6 @@ void Mirror::publish(const News& news, const PiecesFor& pieces_for) {
 }
 
 void Mirror::publish_to(int64_t rank, const News& news, const Pieces& pieces) {
-  if (carrier_of(rank) == kNoCarrier) return;
   for (const auto& outgoing : outgoing_) {
     if (std::ranges::find(outgoing->ranks, rank) != outgoing->ranks.end()) send(*outgoing, news, pieces);
   }
@@ -192,35 +190,39 @@ void Mirror::run() {
     bool has_news = false;
     for (size_t i = 0; i < incoming_.size(); ++i) {
       auto& incoming = incoming_[i];
-      if (polled[1 + i].revents == 0 || read(incoming, has_news)) continue;
+      if (polled[1 + i].revents == 0) continue;
+      const auto is_cut_off = read(incoming, has_news);
+      if (is_cut_off == 0) continue;
       incoming.socket.reset();  // poll() passes over it
-      segment_->state(incoming.from).is_cut_off = 1;
+      segment_->state(incoming.from).is_cut_off = is_cut_off;
       has_news = true;
     }
     if (has_news) ring_();
   }
 }
 
-/// Returns false once the connection has ended.
-bool Mirror::read(Incoming& incoming, bool& has_news) {
+/// The kernel of the other host closes the connections of a process that has ended, or resets them. Other errors come
+/// from a network or a host that gives no answer.
+uint64_t Mirror::read(Incoming& incoming, bool& has_news) {
   for (int i = 0; i < kMostReads; ++i) {
     const bool is_direct = incoming.num_left >= kDirectBytes;
     const auto space =
         is_direct ? std::span(incoming.to, incoming.num_left) : std::span(incoming.buffer).subspan(incoming.num_kept);
     const auto count = recv(incoming.socket.value(), space.data(), space.size(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return true;
-    if (count <= 0) return false;
+    if (count < 0 && errno == EAGAIN) return 0;
+    if (count < 0 && errno != ECONNRESET) return kSilent;
+    if (count <= 0) return kClosed;
     const auto size = static_cast<size_t>(count);
     if (is_direct) {
       incoming.to += size;
       incoming.num_left -= size;
     } else if (!take(incoming, std::span(incoming.buffer).first(incoming.num_kept + size), has_news)) {
-      return false;
+      return kClosed;
     }
-    if (size < space.size()) return true;
+    if (size < space.size()) return 0;
   }
-  return true;
+  return 0;
 }
 
 /// `bytes` begins the buffer, in which the bytes stay that are no whole Frame. Returns false if they make no sense.

@@ -21,6 +21,7 @@
 #include "yoke/base/file.h"
 #include "yoke/dist/shared/exchange.h"
 #include "yoke/dist/shared/segment.h"
+#include "yoke/dist/shared/topology.h"
 
 namespace yoke::dist::shared {
 
@@ -29,18 +30,15 @@ struct Links {
   struct Out {
     UniqueFd socket;
     std::vector<int64_t> ranks;  ///< All ranks of the host to which it leads.
-    int64_t carrier = 0;         ///< The one of them that carries this rank.
   };
   struct In {
     UniqueFd socket;
     int64_t from = 0;
   };
-  std::vector<Out> out;  ///< One for each other host.
-  std::vector<In> in;    ///< One for each rank that this one carries.
-  /// By rank of the group: the rank of this host that carries it; kNoCarrier for the ranks of this host.
-  std::vector<int64_t> carriers;
+  std::optional<Topology> topology = {};  ///< Nullopt: all ranks are on one host.
+  std::vector<Out> out = {};              ///< One for each other host.
+  std::vector<In> in = {};                ///< One for each rank that this one carries.
 };
-inline constexpr int64_t kNoCarrier = -1;
 
 /// Threads  any.
 class Mirror {
@@ -67,8 +65,6 @@ class Mirror {
   /// Only to the host of `rank`; nowhere if that is this host.
   void publish_to(int64_t rank, const News& news, const Pieces& pieces = {});
 
-  /// Of a rank of another host, the rank of this host that carries it; kNoCarrier for the ranks of this host.
-  int64_t carrier_of(int64_t rank) const { return carriers_[static_cast<size_t>(rank)]; }
   /// Whether that rank's thread has not run for a while, as if the rank has been stopped.
   bool is_stopped(int64_t carrier) const;
 
@@ -101,7 +97,8 @@ class Mirror {
   void run();
   void send(Outgoing& outgoing, const News& news, const Pieces& pieces);
   void send_queue(Outgoing& outgoing);
-  bool read(Incoming& incoming, bool& has_news);
+  /// Returns what RankState::is_cut_off becomes.
+  uint64_t read(Incoming& incoming, bool& has_news);
   bool take(Incoming& incoming, std::span<const std::byte> bytes, bool& has_news);
   bool are_queues_empty();
   void wake() const;
@@ -109,7 +106,6 @@ class Mirror {
   const std::shared_ptr<Segment> segment_;
   const int64_t rank_;
   const std::function<void()> ring_;
-  const std::vector<int64_t> carriers_;
   std::vector<std::unique_ptr<Outgoing>> outgoing_;
   std::vector<Incoming> incoming_;  ///< Of the thread.
   const UniqueFd wakeup_;           ///< An eventfd.

@@ -12,9 +12,11 @@
 #include <barrier>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
 
+#include "yoke/dist/shared/firewall_test.h"
 #include "yoke/dist/shared/run_engines_test.h"
 
 namespace yoke::dist::shared {
@@ -213,6 +215,66 @@ TEST(SharedMirror, AStoppedCarrierIsNamedAndNotTheRankThatItCarries) {
   }
 }
 
+/// A sum of two ranks of which this one is on a host of its own, and `from_other` is what leads here from there. The
+/// error of it.
+std::optional<RankFailure> failure_of_sum(UniqueFd from_other) {
+  UniqueFd file;
+  const auto segment = Segment::create(layout_of(2), file);
+  int pair[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  const UniqueFd unread(pair[0]);
+  Links links{.topology = Topology({{0}, {1}}, 0)};
+  links.out.push_back({UniqueFd(pair[1]), {1}});
+  links.in.push_back({std::move(from_other), 1});
+  Engine engine(segment, {.rank = 0, .host_names = {"a", "b"}}, std::move(links));
+  Bytes numbers(16);
+  const ReduceOptions sum{.type = Type::kI32, .input = numbers.data(), .output = numbers.data(), .num_elements = 4};
+  const auto pending = start(engine, make_reduction(engine.layout(), 0, sum), Driver::kWaiter);
+  EXPECT_NE(pending.wait(engine), "");
+  try {
+    std::rethrow_exception(*pending.error);
+  } catch (const RankFailure& failure) {
+    EXPECT_EQ(segment->state(0).has_given_up.load(), (failure.is_silent ? kSilenceOf : kEndOf) + 1);
+    return failure;
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  return std::nullopt;
+}
+
+TEST(SharedMirror, AConnectionWithoutAnAnswerIsNotTheEndOfARank) {
+  const Firewall firewall;
+  const auto silent = failure_of_sum(firewall.silent_connection(std::chrono::milliseconds(300)));
+  ASSERT_TRUE(silent);
+  EXPECT_TRUE(silent->is_silent);
+  EXPECT_FALSE(silent->has_ended) << "nobody takes its place";
+  EXPECT_EQ(silent->host, "b");
+  EXPECT_STREQ(silent->what(),
+               "No answer: the connection to rank 1 of the group on b gives none: the network between the hosts is "
+               "cut, or that host is down; the rank may still run");
+
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  UniqueFd(pair[0]).reset();  // as the kernel does when a process ends
+  const auto ended = failure_of_sum(UniqueFd(pair[1]));
+  ASSERT_TRUE(ended);
+  EXPECT_TRUE(ended->has_ended);
+  EXPECT_STREQ(ended->what(), "Connection closed by peer: rank 1 of the group has ended");
+}
+
+// Rank 1 has found that the connection to rank 2 gives no answer. Rank 0, of its host, waits for rank 1 alone.
+TEST(SharedMirror, WhoGivesUpBecauseOfSilencePassesThatOn) {
+  UniqueFd file;
+  const auto segment = Segment::create(layout_of(3), file);
+  segment->state(1).has_given_up = kSilenceOf + 2;
+  Engine engine(segment, {.rank = 0});
+  Bytes piece(8);
+  CopyOptions copy{.kind = 1, .root = 1, .bytes = 8};
+  copy.receive = {{}, piece, {}};
+  EXPECT_THAT(start(engine, make_copy(engine.layout(), 0, copy), Driver::kWaiter).wait(engine),
+              HasSubstr("the connection to rank 2 of the group gives none"));
+}
+
 TEST(SharedMirror, WhatMakesNoSenseEndsTheConnection) {
   UniqueFd file;
   const auto segment = Segment::create(layout_of(2), file);
@@ -223,7 +285,6 @@ TEST(SharedMirror, WhatMakesNoSenseEndsTheConnection) {
     segment->state(1).is_cut_off = 0;
     Links links;
     links.in.push_back({UniqueFd(pair[1]), 1});
-    links.carriers = {kNoCarrier, 0};
     std::atomic<int> num_rings = 0;
     Mirror mirror(segment, std::move(links), {.rank = 0, .ring = [&] { ++num_rings; }});
     const uint64_t frame[] = {offset, 64, 0};
@@ -241,7 +302,6 @@ TEST(SharedMirror, ASlowReceiverStopsNobody) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
   Links out, in;
   out.out.push_back({UniqueFd(pair[0]), {1}});
-  out.carriers = {kNoCarrier, 0};
   Mirror mirror(segment, std::move(out), {.rank = 0, .ring = [] {}});
   auto& word = segment->state(0).staged;
   constexpr uint64_t kTimes = 100;
@@ -251,7 +311,6 @@ TEST(SharedMirror, ASlowReceiverStopsNobody) {
     mirror.publish({word, i}, {{segment->chunk(0, 0), size}});
   }
   in.in.push_back({UniqueFd(pair[1]), 0});
-  in.carriers = {1, kNoCarrier};
   const Mirror receiver(there, std::move(in), {.rank = 1, .ring = [] {}});
   while (there->state(0).staged.load() != kTimes) std::this_thread::yield();
   EXPECT_EQ(there->chunk(0, 0)[size - 1], static_cast<std::byte>(kTimes));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -18,8 +19,7 @@ class ReducingExchange : public Exchange {
         options_(options),
         bytes_(size_of(options.type)),
         schedule_{options.num_elements, bytes_, options.scatters, layout},
-        lane_(lane_bytes(layout, layout.num_ranks)),
-        sources_(static_cast<size_t>(layout.num_ranks)) {
+        lane_(lane_bytes(layout, layout.num_ranks)) {
     header = {.kind = options.kind,
               .reduction = static_cast<uint32_t>(options.reduction),
               .type = static_cast<uint32_t>(options.type),
@@ -27,7 +27,7 @@ class ReducingExchange : public Exchange {
               .bytes = options.num_elements * bytes_};
     is_large = header.bytes > layout.slot_bytes;
     // In rounds, every rank reduces a part, also for others.
-    takes_from.assign(static_cast<size_t>(layout.num_ranks), is_large || options.output != nullptr);
+    if (is_large || options.output != nullptr) sources = ~uint64_t{0};
   }
 
   void deposit(std::byte* slot) const override {
@@ -43,9 +43,14 @@ class ReducingExchange : public Exchange {
   void finish(Chunks slots) override {
     if (options_.output == nullptr || header.bytes == 0) return;
     const Range own = options_.scatters ? Range{rank_ * block(), block()} : Range{0, options_.num_elements};
-    for (size_t other = 0; other < slots.size(); ++other) sources_[other] = slots[other] + own.begin * bytes_;
-    if (!hosts.empty()) reduce_hosts(own.size);
-    shared::reduce(options_.type, options_.reduction, options_.output, sources_, own.size);
+    std::array<const std::byte*, kMostRanks> of_ranks;
+    for (size_t other = 0; other < slots.size(); ++other) of_ranks[other] = slots[other] + own.begin * bytes_;
+    auto all = Chunks(of_ranks).first(slots.size());
+    if (!hosts.empty()) {
+      reduce_hosts(all, own.size);
+      all = sources_;
+    }
+    shared::reduce(options_.type, options_.reduction, options_.output, all, own.size);
   }
 
   int64_t begin(Chunks slots) override {
@@ -124,10 +129,10 @@ class ReducingExchange : public Exchange {
     return options_.arena->find(options_.input, header.bytes);
   }
 
-  /// Replaces the sources, one of each rank, by one of each host.
-  void reduce_hosts(int64_t count) {
+  /// Makes sources_, one of each host, from one of each rank.
+  void reduce_hosts(Chunks of_ranks, int64_t count) {
     partial_.resize(hosts.size() * static_cast<size_t>(count * bytes_));
-    const auto of_ranks = std::exchange(sources_, {});
+    sources_.clear();
     for (size_t host = 0; host < hosts.size(); ++host) {
       here_.clear();
       for (const int64_t rank : hosts[host]) here_.push_back(of_ranks[static_cast<size_t>(rank)]);
@@ -158,6 +163,7 @@ class ReducingExchange : public Exchange {
   void reduce_in_place() {
     const auto share = share_of(options_.num_elements, bytes_, schedule_.layout.num_ranks, rank_);
     targets_ = {options_.output + share.begin * bytes_};
+    sources_.resize(tensors_.size());
     for (size_t i = 0; i < tensors_.size(); ++i) {
       auto* const part = tensors_[i] + share.begin * bytes_;
       sources_[i] = part;

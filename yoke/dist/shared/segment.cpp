@@ -22,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
 
 /// Raise it with each change of what ranks write into the file, or when. Ranks with different ones use Gloo.
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 
 /// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
 struct Head {
@@ -50,7 +50,7 @@ int64_t file_bytes(const Layout& layout) { return offsets_of(layout).end + layou
 
 bool is_possible(const Layout& layout) {
   const auto is_in = [](int64_t value, int64_t most) { return value > 0 && value <= most; };
-  return is_in(layout.num_ranks, 1 << 16) && is_in(layout.slot_bytes, 1 << 24) && is_in(layout.num_slots, 1 << 10) &&
+  return is_in(layout.num_ranks, kMostRanks) && is_in(layout.slot_bytes, 1 << 24) && is_in(layout.num_slots, 1 << 10) &&
          is_in(layout.chunk_bytes, 1 << 30) && is_in(layout.num_chunks, 1 << 10) &&
          is_in(layout.channel_bytes, 1 << 30) && layout.channel_bytes % kLineBytes == 0 &&
          lane_bytes(layout, layout.num_ranks) > 0 && layout.arena_bytes >= 0 && layout.arena_bytes <= kMostArenaBytes &&
@@ -133,13 +133,6 @@ std::shared_ptr<Arena> Segment::arena_of(const UniqueFd& file, int64_t rank) con
   if (layout_.arena_bytes == 0) return nullptr;
   return std::make_shared<Arena>(
       file, Arena::Options{.begin = at_.end + rank * layout_.arena_bytes, .bytes = layout_.arena_bytes});
-}
-
-RankState& Segment::state(int64_t rank) const { return reinterpret_cast<RankState*>(memory_ + at_.states)[rank]; }
-
-Slot& Segment::slot(int64_t rank, uint64_t sequence) const {
-  const auto index = rank * layout_.num_slots + static_cast<int64_t>(sequence) % layout_.num_slots;
-  return *reinterpret_cast<Slot*>(memory_ + at_.slots + index * at_.slot_stride);
 }
 
 std::byte* Segment::chunk(int64_t rank, uint64_t round) const {

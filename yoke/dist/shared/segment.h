@@ -22,8 +22,20 @@ namespace yoke::dist::shared {
 struct Header {
   uint32_t kind = 0, reduction = 0, type = 0, root = 0;
   int64_t bytes = 0;  ///< Of a contribution; -1 if they may differ.
+  /// The collective before this one, in_short(); 0 for the first one. In some collectives a rank reads no slot of
+  /// another one, so that a difference shows in the next.
+  uint64_t previous = 0;
   bool operator==(const Header&) const = default;
 };
+
+/// All but the bytes. Numbers of kinds, reductions, types and ranks are small.
+constexpr uint64_t in_short(const Header& header) {
+  return uint64_t{header.kind} << 48 | uint64_t{header.reduction} << 32 | uint64_t{header.type} << 16 | header.root;
+}
+constexpr Header from_short(uint64_t text) {
+  const auto part = [&](int shift) { return static_cast<uint32_t>(text >> shift & 0xffff); };
+  return {.kind = part(48), .reduction = part(32), .type = part(16), .root = part(0), .bytes = -1};
+}
 
 /// A rank's contribution to one collective. Its data follow on the next cache line.
 struct alignas(kLineBytes) Slot {
@@ -31,6 +43,7 @@ struct alignas(kLineBytes) Slot {
   Header header;
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+  static const Slot& of(const std::byte* data) { return *(reinterpret_cast<const Slot*>(data) - 1); }
 };
 
 /// What a rank publishes. Each rank writes its own, except `bell`. Those of a rank of another host are written by its
@@ -45,9 +58,11 @@ struct alignas(kLineBytes) RankState {
   /// signal, the kernel marks the lock, in every PID namespace.
   pthread_mutex_t alive;
   /// Why the rank takes part no longer by its own decision: 0: it does take part; kOwnEnd: its program ends, or another
-  /// rank has ended without a decision; kEndOf + R: rank R has ended.
+  /// rank has ended without a decision; kEndOf + R: rank R has ended; kSilenceOf + R: the connection of rank R gives no
+  /// answer.
   std::atomic<uint64_t> has_given_up = 0;
-  std::atomic<uint64_t> is_cut_off = 0;  ///< Of a rank of another host: its connection to this host has ended.
+  /// Of a rank of another host: 0, or why its connection to this host is not there any more, kClosed or kSilent.
+  std::atomic<uint64_t> is_cut_off = 0;
   std::atomic<uint64_t> carried_at = 0;  ///< When the thread of the rank's Mirror ran last, in ms of the host's clock.
   alignas(kLineBytes) std::atomic<uint64_t> staged = 0;    ///< Rounds of which the rank's chunk is filled.
   std::atomic<uint64_t> merged = 0;                        ///< Rounds of which other hosts can have what they reduce.
@@ -58,7 +73,9 @@ struct alignas(kLineBytes) RankState {
   std::atomic<uint32_t> num_sleepers = 0;                  ///< Threads of the rank that sleep, or are about to.
 };
 
-inline constexpr uint64_t kOwnEnd = 1, kEndOf = 2;
+inline constexpr uint64_t kOwnEnd = 1, kEndOf = 2, kSilenceOf = uint64_t{1} << 32;
+/// The other side has closed it, as the kernel does for a process that has ended; it has given no answer for a minute.
+inline constexpr uint64_t kClosed = 1, kSilent = 2;
 
 /// A ring of messages from one rank to another. Positions count bytes since the beginning.
 struct alignas(kLineBytes) Channel {
@@ -92,8 +109,11 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   const Layout& layout() const { return layout_; }
-  RankState& state(int64_t rank) const;
-  Slot& slot(int64_t rank, uint64_t sequence) const;
+  RankState& state(int64_t rank) const { return reinterpret_cast<RankState*>(memory_ + at_.states)[rank]; }
+  Slot& slot(int64_t rank, uint64_t sequence) const {
+    const auto index = rank * layout_.num_slots + static_cast<int64_t>(sequence) % layout_.num_slots;
+    return *reinterpret_cast<Slot*>(memory_ + at_.slots + index * at_.slot_stride);
+  }
   std::byte* chunk(int64_t rank, uint64_t round) const;   ///< What the rank contributes in this round.
   std::byte* result(int64_t rank, uint64_t round) const;  ///< The part that the rank has reduced in this round.
   Channel& channel(int64_t from, int64_t to) const;
@@ -112,6 +132,8 @@ class Segment {
   /// Whether the thread that called mark_alive() has ended, or the rank of another host is cut off. False before it has
   /// called that.
   bool has_ended(int64_t rank) const;
+  /// Whether the rank of another host is cut off because its connection gives no answer, so that it may still run.
+  bool is_silent(int64_t rank) const { return state(rank).is_cut_off.load(std::memory_order_seq_cst) == kSilent; }
 
  private:
   Segment(const Layout& layout, const UniqueFd& file);

@@ -249,6 +249,7 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
   info.address = nodes.local_addr;
   info.node_rank = nodes.node_rank;
   info.nnodes = nnodes_of(nodes.membership);
+  info.num_spares = nodes.membership.num_spares;
   info.restarts = spec.restarts;
   Agent agent(spec, std::move(info), true);
   const bool may_return = nodes.is_elastic() || spec.restarts.num > 0;

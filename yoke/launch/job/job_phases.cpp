@@ -54,10 +54,10 @@ void JobPolicy::gather(Time now) {
   if (verdict == Membership::Verdict::kTooFew) {
     const auto& options = membership_.options();
     ranks_.on_refused(exit_status(ErrorCode::kTimeout),
-                      fmt::format("only {} of at least {} nodes joined within {} ({}); start the missing ones, or "
+                      fmt::format("only {} of at least {} nodes joined within {} ({}{}); start the missing ones, or "
                                   "raise join_timeout in --rdzv-conf",
                                   membership_.choose().size(), options.min_nodes, format_duration(options.join_timeout),
-                                  describe(members_)),
+                                  describe(members_), describe_missing(members_, nodes_)),
                       now);
     return finish();
   }
@@ -70,8 +70,9 @@ void JobPolicy::say_missing(Time now) {
   has_said_missing_ = true;
   const auto count = membership_.num_nodes();
   const auto num_spares = nodes_.membership.num_spares;
-  say(fmt::format("waiting for {} nodes{}, of which {} joined so far: {}", describe_number(nodes_.membership),
-                  num_spares > 0 ? " and " + counted(num_spares, "spare") : "", count, describe(members_)));
+  say(fmt::format("waiting for {} nodes{}, of which {} joined so far: {}{}", describe_number(nodes_.membership),
+                  num_spares > 0 ? " and " + counted(num_spares, "spare") : "", count, describe(members_),
+                  describe_missing(members_, nodes_)));
 }
 
 /// Gives the order to start an agent on each host that has none.

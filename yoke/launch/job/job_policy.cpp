@@ -151,6 +151,10 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   const auto num_nodes = nodes_.membership.max_nodes + nodes_.membership.num_spares;
   const bool was_lost = info.is_return || (member.host && lost_hosts_.contains(*member.host));
   if (num_nodes > nodes_.membership.max_nodes && was_lost && member.info.node_rank) *member.info.node_rank += num_nodes;
+  // Under srun the number of nodes follows from that of the spares, so this is said first.
+  if (const auto ours = nodes_.membership.num_spares; !info.nnodes.empty() && info.num_spares != ours) {
+    return refuse(id, member, fmt::format("the node has --spares {}, but the head node has {}", info.num_spares, ours));
+  }
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
     return refuse(id, member, fmt::format("the node has --nnodes {}, but the head node has {}", info.nnodes, ours));
   }

@@ -86,6 +86,21 @@ TEST(JobPolicy, AKilledRankIsReplacedWhileTheOthersRun) {
             "1 replacement was made already; stopped the other rank");
 }
 
+TEST(JobPolicy, AKillAfterAnotherThatTheRanksHaveNotGotOverDoesNotHideIt) {
+  JobScene scene({.num_ranks = 2, .replacements = 5});
+  scene.decide();
+  scene.prepared(0);
+  for (const int64_t rank : {0, 1}) scene.started(0, rank);
+  scene.event(0, {.kind = Kind::kExited, .rank = 1, .pid = 11, .value = SIGKILL, .kept_step = 7});
+  scene.started(0, 1);
+  scene.event(0, {.kind = Kind::kExited, .rank = 1, .pid = 21, .value = SIGKILL});
+  scene.exit(0, 0, SIGTERM);
+  EXPECT_THAT(scene.end(0),
+              HasSubstr("rank 1 (pid 21) was killed by SIGKILL, and is not replaced, because it kept no state of a "
+                        "training then, as train::Run does from the first batch to the last; before, rank 1 (pid 11) "
+                        "was killed by SIGKILL, and was started again; stopped the other rank"));
+}
+
 TEST(JobPolicy, AKilledRankOfAnotherNodeIsReplacedThere) {
   JobScene scene({.min = 2, .max = 2, .num_ranks = 2, .replacements = 2});
   bring_to(scene, Phase::kRunning);  // b has one rank
@@ -209,7 +224,8 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
   EXPECT_EQ(scene.wait(milliseconds(999)), "");
   EXPECT_EQ(scene.wait(milliseconds(1)), "start agent 1");
   EXPECT_EQ(scene.lose(scene->on_agent_started(1)), "forget 1") << "it was said once";
-  EXPECT_EQ(scene.wait(milliseconds(1999)), "say yoke run: waiting for 1 to 2 nodes, of which 0 joined so far: none");
+  EXPECT_EQ(scene.wait(milliseconds(1999)),
+            "say yoke run: waiting for 1 to 2 nodes, of which 0 joined so far: none; missing: a, b");
   EXPECT_EQ(scene.wait(milliseconds(1)), "start agent 1") << "pauses double";
   const int b = scene->on_agent_started(1);
   scene.ready(a, JobScene::info_of("a.internal"));
@@ -399,7 +415,8 @@ TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
       {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
       {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
       {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"},
-      {{.host = "b", .nnodes = "2", .replacements = 2}, "the node has --replace 2, but the head node has 0"}};
+      {{.host = "b", .nnodes = "2", .replacements = 2}, "the node has --replace 2, but the head node has 0"},
+      {{.host = "b", .nnodes = "1", .num_spares = 1}, "the node has --spares 1, but the head node has 0"}};
   for (const auto& one : kCases) {
     JobScene scene({.min = 2, .max = 2, .restarts = {3}});
     scene.decide();
@@ -458,6 +475,32 @@ TEST(JobPolicy, TheUserIsToldWhatIsWaitedFor) {
               "ones, or raise join_timeout in --rdzv-conf");
     EXPECT_EQ(scene.exit_code(), 124);
   }
+}
+
+TEST(JobPolicy, WhoIsMissingIsNamed) {
+  JobScene listed({.min = 2, .max = 2, .hosts = {"a", "b", "c"}, .restarts = {1}, .spares = 1});
+  listed.decide();
+  for (const size_t host : {0, 1, 2}) {
+    const int id = listed->on_agent_started(host);
+    if (host != 1) listed.ready(id, {.host = "x", .address = "10.0.0.1"});
+  }
+  EXPECT_EQ(listed.wait(seconds(2)),
+            "say yoke run: waiting for 2 nodes and 1 spare, of which 2 joined so far: a, c; missing: b");
+
+  JobScene by_hand({.min = 4, .max = 4});
+  by_hand.decide();
+  const auto come = [&](const char* host, int64_t rank) {
+    const int id = by_hand->add_node();
+    by_hand.ready(id, {.host = host, .address = "10.0.0.9", .node_rank = rank});
+    return id;
+  };
+  come("b", 1);
+  const int c = come("c", 2);
+  EXPECT_EQ(by_hand.event(c, {.kind = Kind::kLost, .text = "it is off"}),
+            "say yoke run: lost host c: it is off; forget 2");
+  EXPECT_EQ(by_hand.wait(seconds(2)),
+            "say yoke run: waiting for 4 nodes, of which 2 joined so far: head, b; missing: node ranks 2, 3")
+      << "the head has no --node-rank, and takes 0";
 }
 
 TEST(JobPolicy, ANodeThatRefusesItsStartKeepsTheOthersFromStarting) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "yoke/base/text.h"
 
@@ -39,9 +40,46 @@ int64_t num_lost(const Members& members) {
 std::string describe(const Members& members) {
   std::vector<std::string> names;
   for (const auto& [id, member] : members) {
-    if (member.is_ready()) names.push_back(printable(member.name));
+    if (member.may_start()) names.push_back(printable(member.name));
   }
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string describe_missing(const Members& members, const NodesSpec& nodes) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> missing;
+  const char* what = "";
+  if (!nodes.hosts.empty()) {
+    for (size_t host = 0; host < nodes.hosts.size(); ++host) {
+      const bool is_there = std::ranges::any_of(
+          members, [&](const auto& entry) { return entry.second.host == host && entry.second.may_start(); });
+      if (!is_there) missing.push_back(printable(nodes.hosts[host].name));
+    }
+  } else {
+    const auto num_nodes = nodes.membership.max_nodes + nodes.membership.num_spares;
+    std::set<int64_t> taken;
+    bool has_gap = false;  // the head has no --node-rank, and takes the first one that is left
+    for (const auto& [id, member] : members) {
+      if (!member.may_start()) continue;
+      if (member.info.node_rank) {
+        taken.insert(*member.info.node_rank % num_nodes);  // one that returns has asked for a later one
+      } else if (member.is_heads_own) {
+        has_gap = true;
+      } else {
+        return "";  // it may have any of them
+      }
+    }
+    if (taken.empty()) return "";
+    for (int64_t rank = 0; rank < num_nodes; ++rank) {
+      if (!taken.contains(rank) && !std::exchange(has_gap, false)) missing.push_back(std::to_string(rank));
+    }
+    what = missing.size() == 1 ? "node rank " : "node ranks ";
+  }
+  if (missing.empty()) return "";
+  const auto rest = missing.size() - std::min(missing.size(), kMostNamed);
+  missing.resize(missing.size() - rest);
+  return fmt::format("; missing: {}{}{}", what, fmt::join(missing, ", "),
+                     rest > 0 ? fmt::format(" and {} more", rest) : "");
 }
 
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen) {

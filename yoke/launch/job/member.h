@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "yoke/launch/node/node.h"
+#include "yoke/launch/node/nodes.h"
 
 namespace yoke::launch {
 
@@ -54,7 +55,8 @@ struct Member {
 
   bool takes_part() const { return launch::takes_part(state); }
   bool has_processes() const { return launch::has_processes(state); }
-  bool is_ready() const { return state != MemberState::kConnecting && state != MemberState::kLost; }
+  /// Whether it can take part in this start or the next one.
+  bool may_start() const { return state != MemberState::kConnecting && state != MemberState::kLost && !leaves_with; }
   void leave_start() { state = leaves_with ? MemberState::kLeft : MemberState::kWaiting; }
 
   /// The beginning of a notice about this node: "b: "; empty for the head's own node.
@@ -68,8 +70,11 @@ using Members = std::map<int, Member>;  ///< The key is the node's id. Ids ascen
 bool has_processes(const Members& members);
 bool takes_any_part(const Members& members);
 int64_t num_lost(const Members& members);
-/// Returns the names of the nodes that are ready, such as "a, b", or "none".
+/// Returns the names of the nodes that can take part in a start, such as "a, b", or "none".
 std::string describe(const Members& members);
+/// Returns which of the job's nodes are not among them, as far as it is known: "; missing: b", "; missing: node ranks
+/// 2, 3", or an empty text.
+std::string describe_missing(const Members& members, const NodesSpec& nodes);
 /// Whether ranks on other hosts cannot reach the store, because `address` is a loopback address.
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen);
 /// Returns the node whose process with the ranks' TCPStore is the last process of the job; nullopt if there is none.

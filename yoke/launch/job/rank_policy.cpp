@@ -142,12 +142,16 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
                                               .some_have_left = !attempt_.left.empty()});
     if (verdict.replaces) {
       const auto number = replace_rule_.num_replaced();
-      return {
-          .notice = fmt::format("{}: {} {}; starting it again, replacement {} of {}", options_.name,
-                                describe(rank, pid), describe_wait_status(wait_status), number, options_.replacements),
-          .replacement = Decision::Replacement{rank, pid, number}};
+      attempt_.replaced = fmt::format("{} {}", describe(rank, pid), describe_wait_status(wait_status));
+      return {.notice = fmt::format("{}: {}; starting it again, replacement {} of {}", options_.name, attempt_.replaced,
+                                    number, options_.replacements),
+              .replacement = Decision::Replacement{rank, pid, number}};
     }
     no_replacement = verdict.why;
+    // Without a state, the ranks had not got over the loss before.
+    if (!no_replacement.empty() && !kept_step && !attempt_.replaced.empty()) {
+      no_replacement += fmt::format("; before, {}, and was started again", attempt_.replaced);
+    }
     attempt_.failure = {rank, pid, wait_status};
     attempt_.again = Attempt::Again::kCounted;
     auto& facts = attempt_.facts;
@@ -403,8 +407,17 @@ std::string RankPolicy::reason() const {
   std::string line;
   if (!attempt_.cause.empty()) {
     const auto culprit = attempt_.failure ? find_culprit(attempt_.facts) : Culprit();
-    line = fmt::format("{}: {}{}", options_.name, culprit.what.empty() ? "" : describe(culprit) + "; then ",
-                       attempt_.cause);
+    auto first = culprit.what.empty() ? "" : describe(culprit) + "; then ";
+    auto then = attempt_.cause;
+    if (!first.empty() && culprit.ranks == std::vector{attempt_.failure->rank}) {  // named once
+      const auto name = describe(attempt_.failure->rank, attempt_.failure->pid);
+      if (then.starts_with(describe(culprit))) {
+        first.clear();
+      } else if (then.starts_with(name)) {
+        then = "it" + then.substr(name.size());
+      }
+    }
+    line = fmt::format("{}: {}{}", options_.name, first, then);
     const auto left = ranks_of(attempt_.left);
     if (!left.empty() && attempt_.num_stopped > 0 && culprit.ranks != std::vector{left.front()}) {
       line += fmt::format(" ({} had ended with status 0, {}{} before)", these_ranks(left),

@@ -172,6 +172,7 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;         ///< Why it ended; empty before the first failure or signal.
     std::string cause_before;  ///< Why the attempt before it ended; empty once a rank of this one has started.
+    std::string replaced;      ///< The end of the last rank that was started again alone; empty: none was.
     std::optional<Failure> failure;
     FailureFacts facts;
     std::map<int64_t, int> pids;

@@ -217,6 +217,19 @@ TEST(RankPolicy, TheReasonBeginsWithTheCulprit) {
       "other ranks");
 }
 
+TEST(RankPolicy, TheCulpritIsNamedOnceIfItFailedFirst) {
+  for (const auto kind : {FailureCause::Kind::kAbsent, FailureCause::Kind::kEnded}) {
+    auto policy = policy_of(2);
+    policy.on_exited({0, 10, exit_with(75)}, kStart);
+    policy.on_report(0, {.error = ErrorReport{"collective 7 lost its connection to another rank", "", {}}});
+    policy.on_report(1, {.error = ErrorReport{"timed out", "", {}, "", {{0}, "had not entered collective 7", kind}}});
+    EXPECT_EQ(policy.reason(), kind == FailureCause::Kind::kAbsent
+                                   ? "yoke run: rank 0 (pid 10) had not entered collective 7; then it exited with "
+                                     "code 75; stopped the other rank"
+                                   : "yoke run: rank 0 (pid 10) exited with code 75; stopped the other rank");
+  }
+}
+
 TEST(RankPolicy, SaysMoreAboutAnEnd) {
   auto policy = policy_of(2);
   policy.on_exited({1, 11, SIGKILL, " for want of memory"}, kStart);

@@ -62,6 +62,7 @@ json to_json(const NodeEvent& event) {
                       {"max_restarts", event.info->restarts.num},
                       {"restart_steps", event.info->restarts.num_steps},
                       {"replacements", event.info->replacements},
+                      {"num_spares", event.info->num_spares},
                       {"is_return", event.info->is_return}};
   }
   return result;
@@ -106,6 +107,7 @@ NodeEvent to_event(const json& from) {
                   .nnodes = info->value("nnodes", ""),
                   .restarts = {info->value("max_restarts", int64_t{0}), info->value("restart_steps", int64_t{0})},
                   .replacements = info->value("replacements", int64_t{0}),
+                  .num_spares = info->value("num_spares", int64_t{0}),
                   .is_return = info->value("is_return", false)};
     if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
     constexpr int64_t kMaxRanks = 65'536;

@@ -48,10 +48,12 @@ TEST(Wire, TheStepThatALostRankHasKeptArrives) {
   }
 }
 
-TEST(Wire, ANodeSaysHowManyRanksMayBeReplaced) {
-  const NodeEvent event{.kind = NodeEvent::Kind::kReady, .info = NodeInfo{.host = "b", .replacements = 3}};
+TEST(Wire, ANodeSaysHowManyRanksMayBeReplacedAndHowManySparesThereAre) {
+  const NodeEvent event{.kind = NodeEvent::Kind::kReady,
+                        .info = NodeInfo{.host = "b", .replacements = 3, .num_spares = 2}};
   auto message = to_json(event);
   EXPECT_EQ(to_event(message).info->replacements, 3);
+  EXPECT_EQ(to_event(message).info->num_spares, 2);
   message["info"]["protocol"] = kProtocol - 1;
   EXPECT_THROW(to_event(message), Error) << "an agent that replaces no ranks";
 }

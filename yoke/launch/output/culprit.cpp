@@ -105,6 +105,8 @@ FailureCause named_cause(const FailureFacts& facts, int64_t rank) {
   while (seen.insert(rank).second) {
     const auto report = facts.reports.find(rank);
     if (report == facts.reports.end() || report->second.cause.ranks.empty()) return cause;
+    // Of ranks that name each other, as on both sides of a network that is cut, the one that failed is told anyway.
+    if (!cause.ranks.empty() && seen.contains(report->second.cause.ranks.front())) return cause;
     cause = report->second.cause;
     rank = cause.ranks.front();
   }

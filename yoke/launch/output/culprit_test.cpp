@@ -119,7 +119,7 @@ TEST(Culprit, IsTheEarliestCause) {
        "had not entered collective 7; it was computing"},
       {"two that wait for each other",
        {.reports = {{0, because_of({1})}, {1, because_of({0})}}},
-       {0},
+       {1},
        "had not entered collective 7"},
       {"one that called something else, beside a stopped one",
        {.reports = {{0, {"differs", "", {}, "", {{1}, "called something else", FailureCause::Kind::kDiffers}}}},
