@@ -1,5 +1,6 @@
 // Tests C++ ranks on four hosts with a TCPStore in a separate process.
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <set>
 
@@ -11,6 +12,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class TorchNodes : public Nodes {
  protected:
@@ -99,6 +101,28 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   EXPECT_TRUE(store());
   make_file("done");
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+}
+
+/// As where the launcher does not see that a network is cut: its heartbeats may be silent for longer than the
+/// connections of ranks. YOKE_LONG: these are for a minute.
+TEST_F(TorchNodes, ACutNetworkIsNotTheEndOfARank) {
+  if (std::getenv("YOKE_LONG") == nullptr) return;
+  const auto nodes = join_all({"--heartbeat-timeout", "600", "--", YOKE_RANK_PROGRAM, "churn"});
+  for (const auto& node : nodes) {
+    ASSERT_TRUE(node->wait_until([&] { return node->out().find("churning") != std::string::npos; }, kLong));
+  }
+  network_->cut(3);
+  const auto says = [&](int host, const std::string& text) {
+    auto& node = *nodes[static_cast<size_t>(host)];
+    return node.wait_until([&] { return node.err().find(text) != std::string::npos; }, kLong);
+  };
+  EXPECT_TRUE(says(0, "lost its connection to another rank: the connection to rank 3 on ")) << nodes[0]->err();
+  EXPECT_TRUE(says(3, " gives no answer: the network between the hosts is cut, or that host is down; rank "))
+      << nodes[3]->err();
+  network_->mend(3);
+  EXPECT_EQ(nodes[0]->wait(kLong).exit_code, 75);
+  EXPECT_THAT(nodes[0]->err(), AllOf(HasSubstr("rank 3 (pid "), HasSubstr(" gave no answer to rank "),
+                                     HasSubstr(", as behind a network that is cut"), Not(HasSubstr("has ended"))));
 }
 
 /// C++ and Python ranks must form one group.

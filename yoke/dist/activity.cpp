@@ -42,13 +42,14 @@ void Group::wait(c10d::Work& work) const {
     work.wait();
     return;
   }
-  for (int64_t look = 0; !work.isCompleted(); ++look) {
+  for (int64_t look = 0;; ++look) {
     try {
       work.wait(job_->arrivals->patience(impl_->place, look));
       return;
     } catch (const std::exception& error) {
       if (std::string_view(error.what()).find("Operation timed out!") == std::string_view::npos) throw;
-      if (!work.isCompleted()) check_same_calls();
+      if (work.isCompleted()) break;
+      check_same_calls();
     }
   }
   work.wait();  // throws the collective's own error

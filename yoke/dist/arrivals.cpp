@@ -37,6 +37,12 @@ std::pair<uint64_t, std::string> split_number(const std::string& text) {
           text.substr(std::min(space + 1, text.size()))};
 }
 
+/// Such as "all_reduce of 8 Float (collective 57)".
+std::string name_of(const Call& call) {
+  return call.kind.empty() ? fmt::format("collective {}", call.number)
+                           : fmt::format("{} (collective {})", call.kind, call.number);
+}
+
 Numbers numbers_of(const CountedGroup& group, const std::map<int64_t, Call>& calls) {
   Numbers numbers;
   for (const int64_t rank : group.ranks) {
@@ -412,8 +418,7 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 
 FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,
                            bool is_lost, const std::vector<int64_t>& culprits) {
-  const auto called = own.kind.empty() ? fmt::format("collective {}", own.number)
-                                       : fmt::format("{} (collective {})", own.kind, own.number);
+  const auto called = name_of(own);
   if (is_lost) {
     if (culprits.empty()) return {};  // it is not known which of them has ended
     return {culprits, fmt::format("had ended before {}", called), FailureCause::Kind::kEnded};
@@ -433,6 +438,15 @@ FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t
   const auto found = calls.find(last.front());
   const auto kind = found == calls.end() || found->second.kind.empty() ? "" : " (" + found->second.kind + ")";
   return {std::move(last), fmt::format("{}, the last one was {}{}", what, least, kind)};
+}
+
+Explanation explain_silence(const Call& own, int64_t rank, int64_t silent, const std::string& host) {
+  return {
+      fmt::format("the connection to rank {}{} gives no answer: the network between the hosts is cut, or that host "
+                  "is down; rank {} may still run: look at the network, at what the launcher says of that host, and "
+                  "at `yoke ps` there",
+                  silent, host.empty() ? "" : " on " + host, silent),
+      {{silent}, fmt::format("gave no answer to rank {} in {}, as behind a network that is cut", rank, name_of(own))}};
 }
 
 FailureCause cause_of_difference(const std::map<int64_t, Call>& calls) {

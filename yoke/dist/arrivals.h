@@ -185,6 +185,10 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,
                            bool is_lost, const std::vector<int64_t>& culprits);
 
+/// Pure. Why this rank, `rank`, has ended its call `own`: its connection to the rank `silent` gives no answer. `host`:
+/// of that rank; may be empty.
+Explanation explain_silence(const Call& own, int64_t rank, int64_t silent, const std::string& host);
+
 /// Pure. Of ranks that wait in different calls, those that are not in the call of most; all of them if there
 /// is no such call.
 FailureCause cause_of_difference(const std::map<int64_t, Call>& calls);

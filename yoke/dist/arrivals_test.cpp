@@ -100,6 +100,17 @@ TEST(Arrivals, BlamesThoseWhoAreTheFurthestBehind) {
             (FailureCause{{2}, "had ended before all_reduce (collective 57)", FailureCause::Kind::kEnded}));
 }
 
+TEST(Arrivals, ASilentConnectionIsNotTheEndOfARank) {
+  const auto silence = explain_silence({57, "all_reduce of 8 Float"}, 0, 2, "b");
+  EXPECT_EQ(
+      silence.text,
+      "the connection to rank 2 on b gives no answer: the network between the hosts is cut, or that host is down; "
+      "rank 2 may still run: look at the network, at what the launcher says of that host, and at `yoke ps` there");
+  EXPECT_EQ(silence.cause, (FailureCause{{2},
+                                         "gave no answer to rank 0 in all_reduce of 8 Float (collective 57), as behind "
+                                         "a network that is cut"}));
+}
+
 TEST(Arrivals, BlamesTheFewThatCallSomethingElse) {
   const auto ranks = [](const std::map<int64_t, Call>& calls) { return cause_of_difference(calls).ranks; };
   EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}, {2, {9, "a step"}}}), ElementsAre(0));

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -22,8 +21,6 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
-#include "yoke/base/text.h"
-#include "yoke/contract/error_file.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
@@ -31,22 +28,12 @@
 #include "yoke/dist/detail/shared_connect.h"
 #include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
-#include "yoke/dist/error_text.h"
 #include "yoke/dist/plug.h"
-#include "yoke/dist/shared/engine.h"
 
 namespace yoke::dist {
 namespace {
 
 using std::chrono::milliseconds;
-
-/// A connection is usually lost because the other rank has ended. So this rank waits before it reports its own error.
-/// Then the launcher sees the other rank's end first, and ends this rank. The kernel tells the launcher of an end
-/// within milliseconds, unless it has gigabytes of the process to free first.
-constexpr milliseconds kEchoDelay(300);
-/// The delay after another rank has reported why it ends. That rank will exit, but on a busy machine this can take
-/// seconds.
-constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
 
 /// Whether something on this thread wants to see each operator: a profiler, a mode of Python's, or a recording of a
 /// step (yoke/train/record), which includes the key Fake.
@@ -516,73 +503,6 @@ std::optional<std::string> Group::differs_from_first(const std::string& key, con
     return first.ends_with(fmt::format(" has {}", text)) ? std::nullopt : std::optional(first);
   } catch (const std::exception&) {  // the store has ended, and the next collective says why
     return std::nullopt;
-  }
-}
-
-// ---- Failures ------------------------------------------------------------------------------------------------------
-
-void Group::explain(std::exception_ptr error) const { explain(std::move(error), -1); }
-
-void Group::explain(std::exception_ptr error, int64_t peer) const {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& failure) {
-    const std::string_view text = failure.what();
-    const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
-    // A lost connection is recognised by Gloo's text, or by the type of the store's error.
-    const bool lost =
-        dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
-        contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
-    job_->rethrow_loss(*impl_, failure, lost);
-    if (!(timed_out || lost)) report_failure(error_text(failure));
-    if (!job_->arrivals || !(timed_out || lost)) throw;
-    const auto& arrivals = *job_->arrivals;
-    const auto other = peer < 0 || peer >= size() ? -1 : ranks()[static_cast<size_t>(peer)];
-    std::vector<int64_t> culprits;
-    if (const auto* known = dynamic_cast<const shared::RankFailure*>(&failure)) {
-      for (const int64_t rank : known->ranks) culprits.push_back(ranks()[static_cast<size_t>(rank)]);
-    }
-    const auto what = other < 0 ? fmt::format("collective {}{}", impl_->sequence(), impl_->name)
-                                : fmt::format("a message between it and rank {}", other);
-    const auto who = other < 0 ? arrivals.describe(impl_->place, lost, culprits)
-                               : Explanation{arrivals.describe_peer(impl_->place, other, lost)};
-    check_same_calls();  // the connection may have broken because another rank has found this out and ended
-    note_failure_cause(who.text,
-                       other >= 0 && timed_out ? FailureCause{{other}, "had not answered a message"} : who.cause);
-    if (timed_out) {  // reported, because ranks that began to wait later lose their connections to this one
-      const Error timeout(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
-                          std::chrono::duration<double>(job_->timeout).count(), who.text);
-      job_->arrivals->report(timeout.what(), /*is_timeout=*/true);
-      throw timeout;
-    }
-    job_->has_lost_rank = true;
-    std::this_thread::sleep_for(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
-    throw Error(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank, what,
-                who.text);
-  }
-}
-
-void Group::fail(const Error& error) const {
-  report_failure(error.what());
-  throw Error(error.code(), fmt::format("rank {}: {}", job_->env.rank, error.what()));
-}
-
-void Group::fail(std::exception_ptr error) const {
-  try {
-    std::rethrow_exception(std::move(error));
-  } catch (const std::exception& failure) {
-    report_failure(error_text(failure));
-    throw;
-  }
-}
-
-void Group::report_failure(const std::string& text) const noexcept {
-  try {
-    if (job_ == nullptr || (job_->losses && job_->losses->any())) return;  // the others know
-    if (job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
-  } catch (const std::exception&) {  // there was no memory for the text, so the other ranks end without it
   }
 }
 

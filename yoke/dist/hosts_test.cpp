@@ -11,15 +11,20 @@
 #include <cerrno>
 #include <exception>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/detail/outside.h"
 #include "yoke/dist/detail/shared_memory.h"
+#include "yoke/dist/shared/firewall_test.h"
 #include "yoke/dist/world.h"
 
 namespace yoke::dist {
@@ -155,6 +160,86 @@ TEST_F(Hosts, ARankThatDoesNotArriveIsNamed) {
     all.arrive_and_wait();
   };
   run_worlds({"a", "b", "b"}, body, std::chrono::seconds(3));
+}
+
+/// A store that answers otherwise for some keys, by how they end.
+class ChangedStore : public c10d::HashStore {
+ public:
+  using Bytes = std::vector<uint8_t>;
+  using Change = std::function<std::string(const std::string& value)>;
+  explicit ChangedStore(std::map<std::string, Change> changes) : changes_(std::move(changes)) {}
+
+  Bytes get(const std::string& key) override { return changed(key, HashStore::get(key)); }
+  std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override {
+    auto values = HashStore::multiGet(keys);
+    for (size_t i = 0; i < keys.size(); ++i) values[i] = changed(keys[i], std::move(values[i]));
+    return values;
+  }
+
+ private:
+  Bytes changed(const std::string& key, Bytes value) const {
+    for (const auto& [end, change] : changes_) {
+      if (!key.ends_with(end)) continue;
+      const auto text = change({value.begin(), value.end()});
+      value.assign(text.begin(), text.end());
+    }
+    return value;
+  }
+  const std::map<std::string, Change> changes_;
+};
+
+/// Ranks of the hosts a, b and b make two groups, one after the other, which have to use Gloo. What they print.
+std::string make_groups_that_use_gloo(const c10::intrusive_ptr<ChangedStore>& store,
+                                      const std::function<void(const std::function<void(int64_t rank)>&)>& run) {
+  std::vector<std::shared_ptr<EarlierGroups>> earlier;
+  for (int rank = 0; rank < 3; ++rank) earlier.push_back(std::make_shared<EarlierGroups>());
+  testing::internal::CaptureStderr();
+  run([&](int64_t rank) {
+    for (const auto* const group : {"first", "second"}) {
+      const auto own = c10::make_intrusive<c10d::PrefixStore>(group, store);
+      const auto gloo = refusing_backend(rank, 3);  // in its place
+      const auto backend = share_memory(*own, gloo,
+                                        {.rank = rank,
+                                         .size = 3,
+                                         .timeout = std::chrono::seconds(30),
+                                         .may_span_hosts = true,
+                                         .address = "127.0.0.1",
+                                         .connect_limit = std::chrono::milliseconds(300),
+                                         .earlier = earlier[static_cast<size_t>(rank)]});
+      EXPECT_EQ(backend, gloo);
+    }
+  });
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST_F(Hosts, AHostThatGivesNoAnswerIsNotTriedAgain) {
+  const shared::Firewall firewall;
+  const auto blocked = [&](const std::string& value) {
+    return value.substr(0, value.find('\t') + 1) + firewall.address();
+  };
+  // What the second group publishes about earlier ones stays as it is.
+  const auto store =
+      c10::make_intrusive<ChangedStore>(std::map<std::string, ChangedStore::Change>{{"first/host/1", blocked}});
+  const auto said = make_groups_that_use_gloo(store, [](const auto& body) { run_on({"a", "b", "b"}, body); });
+  EXPECT_EQ(
+      said,
+      "a group over several hosts uses Gloo (docs/dist.md): on a, of rank 0: rank 1 at 127.0.0.1 gives no answer, "
+      "as behind a firewall that drops packets\n");
+  EXPECT_TRUE(store->check({"first/linked/0"}));
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_FALSE(store->check({"second/linked/" + std::to_string(rank)})) << "all decide before they try";
+  }
+}
+
+TEST_F(Hosts, OneWithoutMemoryIsNamed) {
+  const auto store = c10::make_intrusive<ChangedStore>(std::map<std::string, ChangedStore::Change>{
+      {"of_host/1/door", [](const std::string&) { return "nobody listens"; }}});
+  const auto said = make_groups_that_use_gloo(store, [](const auto& body) { run_on({"a", "b", "b"}, body); });
+  EXPECT_EQ(
+      said,
+      "a group over several hosts uses Gloo (docs/dist.md): on b, of rank 2: it cannot reach the socket of rank 1, "
+      "which has its host's name\n")
+      << "and not for each group";
 }
 
 TEST_F(Hosts, OneWithoutAnAddressMakesAllUseGloo) {

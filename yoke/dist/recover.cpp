@@ -118,6 +118,7 @@ SharedMemoryOptions Group::Job::sharing_of(const Impl& impl) const {
                               .may_span_hosts = env.local_world_size != env.world_size,
                               .address = link_address};
   if (losses) options.losses = std::make_shared<GroupLosses>(GroupLosses{losses, impl.ranks});
+  if (!losses) options.earlier = earlier;  // a host whose rank was lost is tried again
   options.check = check_of_generation();
   return options;
 }

@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <functional>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -17,6 +20,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/base/text.h"
+#include "yoke/dist/detail/shared_words.h"
 #include "yoke/dist/detail/store.h"
 #include "yoke/dist/shared/links.h"
 #include "yoke/dist/shared/rendezvous.h"
@@ -43,6 +48,7 @@ bool is_limited(Resource resource) {
 struct Memory {
   std::shared_ptr<shared::Segment> segment;  ///< Null: not all ranks of the host have it.
   std::shared_ptr<shared::Arena> arena;
+  std::string why_not;  ///< Why it is null, if this rank has found it out.
 };
 
 struct MemoryOptions {
@@ -75,9 +81,9 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
       if (here.has_arena && !is_limited(RLIMIT_FSIZE)) layout.arena_bytes = shared::kMostArenaBytes;
       if (here.ranks.size() > 1) door.emplace();
       take(shared::Segment::create(layout, file), file);
-    } catch (const std::exception&) {  // no memfd, or no descriptor, memory or thread is left: all ranks use Gloo
+    } catch (const std::exception& error) {  // no memfd, or no descriptor, memory or thread is left: all ranks use Gloo
       store.set(kDoor, std::string());
-      return {};
+      return {.segment = nullptr, .arena = nullptr, .why_not = error.what()};
     }
     if (!door) return memory;
     store.set(kDoor, door->address());
@@ -89,18 +95,34 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
   } else {
     if (options.check) wait_for_key(store, kDoor, options.check, here.until);
     const auto bytes = store.get(kDoor);
-    const auto map = [&](const UniqueFd& file) { take(shared::Segment::map(file), file); };
+    const auto map = [&](const UniqueFd& file) {
+      try {
+        take(shared::Segment::map(file), file);
+      } catch (const std::exception& error) {
+        memory.why_not = error.what();
+        throw;
+      }
+    };
     const auto joined = shared::join({bytes.begin(), bytes.end()}, map, here.until);
-    if (joined == shared::Joined::kAbsent && !bytes.empty()) store.add(kNumAbsent, 1);
+    if (joined == shared::Joined::kAbsent && !bytes.empty()) {
+      store.add(kNumAbsent, 1);
+      memory.why_not =
+          fmt::format("it cannot reach the socket of rank {}, which has its host's name", here.ranks.front());
+    }
     all_share = joined == shared::Joined::kAll;
   }
-  return all_share ? memory : Memory();
+  return all_share ? memory : Memory{.segment = nullptr, .arena = nullptr, .why_not = memory.why_not};
 }
 
 std::shared_ptr<shared::Engine> make_engine(const std::shared_ptr<shared::Segment>& segment,
-                                            const SharedMemoryOptions& options, shared::Links links = {}) {
+                                            const SharedMemoryOptions& options, shared::Links links = {},
+                                            std::vector<std::string> host_names = {}) {
   return std::make_shared<shared::Engine>(
-      segment, shared::Engine::Options{.rank = options.rank, .mismatch_patience = mismatch_patience(options.timeout)},
+      segment,
+      shared::Engine::Options{.rank = options.rank,
+                              .mismatch_patience = mismatch_patience(options.timeout),
+                              .describe = describe_call,
+                              .host_names = std::move(host_names)},
       std::move(links));
 }
 
@@ -138,56 +160,124 @@ std::vector<std::string> exchange(c10d::Store& store, const SharedMemoryOptions&
   return values;
 }
 
-/// A firewall that drops packets gives no answer. All ranks are there when they begin to connect.
-constexpr milliseconds kConnectLimit(10'000);
-
 /// Ends a wait, because another rank of the group has no connections.
 struct Unlinked {};
+
+/// The first word of a name_of_own_host().
+std::string in_short(const std::string& host) { return host.substr(0, host.find(' ')); }
+
+/// The ranks of a group over several hosts, as all of them know them.
+struct Places {
+  std::vector<std::string> names;  ///< Of the host of each rank.
+  shared::LinkOptions link;
+  bool are_some_silent = false;  ///< Two of the hosts are known to have no connection.
+};
+
+Places exchange_places(c10d::Store& store, const SharedMemoryOptions& options, const MemoryOptions& all,
+                       const std::optional<shared::Listener>& listener) {
+  auto own = name_of_own_host() + "\t" + (listener ? listener->address() : "");
+  if (options.earlier) {
+    for (const auto& host : options.earlier->silent_hosts) own += "\t" + host;
+  }
+  Places places{.names = {}, .link = {.rank = options.rank, .until = all.until}};
+  std::set<std::string> silent;
+  for (const auto& value : exchange(store, options, all, "host", own)) {
+    const auto words = split(value, '\t');
+    places.names.emplace_back(words[0]);
+    places.link.addresses.emplace_back(words.size() > 1 ? words[1] : "");
+    for (size_t i = 2; i < words.size(); ++i) silent.emplace(words[i]);
+  }
+  // What a rank has found out concerns its own host and another one, so both are there if one of them is named.
+  places.are_some_silent = std::ranges::any_of(places.names, [&](const auto& name) { return silent.contains(name); });
+  places.link.hosts = shared::hosts_of(places.names);
+  return places;
+}
+
+/// What `linked/RANK` says about a rank.
+struct Linked {
+  bool is_linked = false;
+  std::string silent_host, why_not;
+};
+
+std::string to_text(const Linked& linked) {
+  return linked.is_linked ? "1" : fmt::format("0\t{}\t{}", linked.silent_host, linked.why_not);
+}
+
+Linked to_linked(const std::string& text) {
+  const auto words = split(text, '\t');
+  const auto word = [&](size_t index) { return index < words.size() ? std::string(words[index]) : ""; };
+  return {.is_linked = text == "1", .silent_host = word(1), .why_not = word(2)};
+}
+
+/// Remembers for later groups which hosts have no connection. The first rank says why the group uses Gloo.
+void note_failures(const SharedMemoryOptions& options, const Places& places, const std::vector<Linked>& ranks) {
+  const auto& own = places.names[static_cast<size_t>(options.rank)];
+  std::string why;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto& host = places.names[rank];
+    const auto& other = ranks[rank].silent_host;
+    if (options.earlier && !other.empty() && host == own) options.earlier->silent_hosts.insert(other);
+    if (options.earlier && other == own) options.earlier->silent_hosts.insert(host);
+    if (why.empty() && !ranks[rank].why_not.empty()) {
+      why = fmt::format("on {}, of rank {}: {}", in_short(host), rank, ranks[rank].why_not);
+    }
+  }
+  if (options.rank != 0 || (options.earlier && std::exchange(options.earlier->has_said, true))) return;
+  fmt::print(stderr, "a group over several hosts uses Gloo (docs/dist.md): {}\n",
+             why.empty() ? "its ranks cannot share memory, or connect" : why);
+}
 
 std::optional<SharedConnection> connect_several_hosts(c10d::Store& store, const SharedMemoryOptions& options,
                                                       const MemoryOptions& all) {
   constexpr const char* kUnlinked = "unlinked";
   std::optional<shared::Listener> listener;
+  Linked own;
   try {
     listener.emplace(options.address);
-  } catch (const Error&) {  // no such address, or no descriptor: the others find that they cannot connect
+  } catch (const Error& error) {  // no such address, or no descriptor: the others find that they cannot connect
+    own.why_not = error.what();
   }
-  shared::LinkOptions link{.rank = options.rank, .until = all.until};
-  std::vector<std::string> names;
-  for (const auto& value :
-       exchange(store, options, all, "host", name_of_own_host() + "\t" + (listener ? listener->address() : ""))) {
-    const auto tab = value.rfind('\t');
-    names.push_back(value.substr(0, tab));
-    link.addresses.push_back(value.substr(tab + 1));
-  }
-  link.hosts = shared::hosts_of(names);
+  auto places = exchange_places(store, options, all, listener);
+  auto& link = places.link;
   if (link.hosts.size() == 1) return connect_one_host(store, options, all);
+  if (places.are_some_silent) return std::nullopt;
 
   const MemoryOptions here{.ranks = link.hosts[shared::host_of(link.hosts, options.rank)], .until = all.until};
   c10d::PrefixStore of_host(fmt::format("of_host/{}", here.ranks.front()),
                             c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store));
   const auto memory = share_memory_of_host(of_host, options, here, [](const auto&) {});
-  std::optional<shared::Links> links;
+  if (own.why_not.empty()) own.why_not = memory.why_not;
+  shared::Links links;
   if (memory.segment != nullptr && listener) {
     link.segment = memory.segment.get();
-    link.until = std::min(all.until, Clock::now() + kConnectLimit);
+    link.until = std::min(all.until, Clock::now() + options.connect_limit);  // all ranks are there
     link.check = [&] {
       if (options.check) options.check();
       if (store.check({kUnlinked})) throw Unlinked();
     };
     try {
       links = shared::connect_hosts(*listener, link);
+      own.is_linked = true;
     } catch (const Unlinked&) {
+    } catch (const shared::NoAnswer& error) {
+      if (options.check) options.check();
+      own.silent_host = places.names[static_cast<size_t>(link.hosts[error.host].front())];
+      own.why_not = error.what();
     } catch (const Error& error) {
       if (options.check) options.check();  // that a rank has been lost is another error
-      fmt::print(stderr, "rank {} of a group over several hosts: {}; the group uses Gloo (docs/dist.md)\n",
-                 options.rank, error.what());
+      own.why_not = error.what();
     }
   }
-  if (!links) store.set(kUnlinked, std::string("1"));
-  const auto linked = exchange(store, options, all, "linked", links ? "1" : "0");
-  if (std::ranges::find(linked, "0") != linked.end()) return std::nullopt;
-  return SharedConnection{make_engine(memory.segment, options, std::move(*links)), nullptr};
+  if (!own.is_linked) store.set(kUnlinked, std::string("1"));
+  std::vector<Linked> ranks;
+  for (const auto& text : exchange(store, options, all, "linked", to_text(own))) ranks.push_back(to_linked(text));
+  if (std::ranges::all_of(ranks, &Linked::is_linked)) {
+    std::vector<std::string> names;
+    for (const auto& name : places.names) names.push_back(in_short(name));
+    return SharedConnection{make_engine(memory.segment, options, std::move(links), std::move(names)), nullptr};
+  }
+  note_failures(options, places, ranks);
+  return std::nullopt;
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "yoke/dist/detail/shared_connect.h"
 #include "yoke/dist/detail/shared_work.h"
 #include "yoke/dist/detail/tensor_bytes.h"
+#include "yoke/dist/shared/layout.h"
 
 namespace yoke::dist {
 namespace {
@@ -35,10 +36,6 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 constexpr const char* kBackendName = "yoke";
-
-/// Each rank looks at each other one, and has a part of its chunks for it. With more ranks, that is slow and takes
-/// gigabytes.
-constexpr int64_t kMostRanks = 64;
 
 /// How often this process, or those that it was forked from, were forked. getpid() would be a system call.
 uint64_t num_forks() {
@@ -513,7 +510,7 @@ std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend) {
 
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options) {
-  if (options.size == 1 || options.size > kMostRanks) return gloo;
+  if (options.size == 1 || options.size > shared::kMostRanks) return gloo;
   auto connection = connect_shared(store, options);
   if (!connection) return gloo;
   return c10::make_intrusive<SharedMemory>(std::move(connection->engine), std::move(connection->arena), gloo, options);

@@ -506,10 +506,41 @@ TEST(SharedMemory, ALostRankAndTensorsOfOtherSizesAreErrors) {
           ADD_FAILURE();
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-          EXPECT_THAT(error.what(), HasSubstr("its collective met one of a different size"));
+          EXPECT_THAT(error.what(), HasSubstr("rank 0 has called all_reduce of 1 Float with SUM, rank 1 has called "
+                                              "all_reduce of 2 Float with SUM"));
         }
       },
       std::chrono::seconds(3));
+}
+
+/// What the error says that the ranks of a group of three get from `call`.
+void expect_mismatch(const std::function<void(World& world)>& call, const std::string& text) {
+  run_ranks(3, [&](World& world) {
+    try {
+      call(world);
+      ADD_FAILURE() << "rank " << world.rank();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  });
+}
+
+TEST(SharedMemory, AnotherReductionOrRootIsNamed) {
+  for (const int64_t size : {8, 100'000}) {
+    expect_mismatch(
+        [&](World& world) { world.all_reduce(at::ones({size}), world.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum); },
+        "collective 1 is not the same on all ranks: ranks 0, 2 have called all_reduce of " + std::to_string(size) +
+            " Float with SUM, rank 1 has called all_reduce of " + std::to_string(size) +
+            " Float with MAX: all of them");
+  }
+  expect_mismatch(
+      [](World& world) {
+        world.broadcast(at::ones({3}, at::kLong), world.rank());  // each from itself
+        world.all_reduce(at::ones({3}));
+      },
+      "rank 0 has called broadcast of Long with root 0, rank 1 has called broadcast of Long with root 1, rank 2 has "
+      "called broadcast of Long with root 2");
 }
 
 }  // namespace

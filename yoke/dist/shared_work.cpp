@@ -97,7 +97,11 @@ c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine,
   auto work = c10::make_intrusive<SharedWork>(std::move(engine), std::move(given), std::move(options));
   auto& transfer = *work->transfer_;
   transfer.deadline = Clock::now() + work->options_.timeout;
-  transfer.on_end = [work](std::exception_ptr error) { work->end(std::move(error)); };
+  work->self_ = work;  // a function with a pointer of its own would be on the heap
+  transfer.on_end = [one = work.get()](std::exception_ptr error) {
+    const auto kept = std::exchange(one->self_, {});
+    one->end(std::move(error));
+  };
   work->engine_->start(work->transfer_, work->options_.driver);
   return work;
 }

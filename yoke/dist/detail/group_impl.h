@@ -74,6 +74,7 @@ struct Group::Job {
   std::string gloo_address, link_address;
   std::vector<bool> offers_sharing;  ///< Whether a rank of the World would share memory with ranks of its host.
   c10::intrusive_ptr<c10d::Store> store;
+  const std::shared_ptr<EarlierGroups> earlier = std::make_shared<EarlierGroups>();
 
   // Lost ranks that the launcher starts again (recover.cpp).
 

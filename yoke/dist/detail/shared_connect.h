@@ -5,8 +5,10 @@
 //   door             how to get the memory of the group's first rank (shared/rendezvous.h); empty: there is none
 //   absent           the number of ranks that did not get it because they are elsewhere
 // If the group may be on several hosts, those of one host have a prefix for these, and there are
-//   host/RANK        the rank's host, and where it takes connections of other hosts (shared/links.h)
-//   linked/RANK      "1" if the rank has the memory and all its connections
+//   host/RANK        the rank's host, where it takes connections of other hosts (shared/links.h), and the hosts with
+//                    which it has found that its own has no connection
+//   linked/RANK      "1" if the rank has the memory and all its connections; otherwise "0", and why, if this rank has
+//                    found it out, after the host that has given no answer
 //   unlinked         set if one has not
 #pragma once
 

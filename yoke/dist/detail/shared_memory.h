@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace c10d {
@@ -23,12 +24,21 @@ namespace shared {
 class Arena;
 }
 
+/// What a rank knows from the groups that it has tried to connect before.
+struct EarlierGroups {
+  std::set<std::string> silent_hosts;  ///< Hosts with which this one has no connection, because one gave no answer.
+  bool has_said = false;               ///< This rank has said why a group uses Gloo.
+};
+
 struct SharedMemoryOptions {
   int64_t rank = 0;
   int64_t size = 1;
   std::chrono::milliseconds timeout{};
   bool may_span_hosts = false;  ///< The same on all ranks. Otherwise ranks of several hosts use Gloo.
   std::string address = {};     ///< Where ranks of other hosts reach this one, in digits; empty if that is unknown.
+  /// How long ranks try to reach those of other hosts. A firewall that drops packets gives no answer.
+  std::chrono::milliseconds connect_limit{10'000};
+  std::shared_ptr<EarlierGroups> earlier = {};     ///< Null: nothing is remembered.
   std::shared_ptr<const GroupLosses> losses = {};  ///< Null if lost ranks are not replaced.
   std::function<void()> check =
       {};  ///< Called while ranks wait for each other, to end the wait by an exception; or empty.

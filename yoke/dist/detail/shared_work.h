@@ -73,6 +73,7 @@ class SharedWork : public c10d::Work {
   const std::shared_ptr<shared::Engine> engine_;
   SharedWorkOptions options_;
   std::shared_ptr<shared::Transfer> transfer_;
+  c10::intrusive_ptr<SharedWork> self_;  ///< Until it has ended.
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< Null until somebody asks for it.
   bool has_ended_ = false;                          ///< Guarded by future_mutex_, like future_.
