@@ -28,8 +28,6 @@ using std::chrono::milliseconds;
 
 constexpr size_t kSecretBytes = 32;
 constexpr milliseconds kCheckInterval(20);
-/// Ranks begin to connect at the same time, and whoever reaches nobody says so first (LinkOptions::until).
-constexpr milliseconds kForConnectors(1000);
 /// Without an answer for so long, a connection has ended: a host has been lost, or the network.
 constexpr int kSilenceSeconds = 60, kProbeSeconds = 10;
 
@@ -173,7 +171,7 @@ Links connect_hosts(Listener& listener, const LinkOptions& options) {
     if (poll(polled.data(), polled.size(), static_cast<int>(kCheckInterval.count())) <= 0) {
       if (options.check) options.check();
     }
-    if (Clock::now() >= options.until + kForConnectors) {
+    if (Clock::now() >= options.until + options.for_connectors) {
       throw Error(ErrorCode::kUnavailable, "rank {} has not connected to this one", *expected.begin());
     }
     for (size_t i = strangers.size(); i-- > 0;) {

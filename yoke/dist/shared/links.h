@@ -1,6 +1,7 @@
 // yoke/dist/shared/links.h -- connects the ranks of a group over several hosts, for mirror.h.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,9 +38,9 @@ struct LinkOptions {
   std::vector<std::string> addresses = {};  ///< Of the Listener of each rank.
   const Segment* segment = nullptr;         ///< Of this host; the others must have the same layout.
   std::function<void()> check = {};         ///< Called while this rank waits, to end that by an exception.
-  /// When it gives up to reach another rank. It waits for those that reach this one a little longer, so that it is
-  /// known who could not reach whom.
-  Clock::time_point until;
+  Clock::time_point until;                  ///< When it gives up to reach another rank.
+  /// So much longer it waits for those that reach this one, so that it becomes known who could not reach whom.
+  std::chrono::milliseconds for_connectors{5'000};
 };
 
 /// A rank of another host has given no answer at all, as behind a firewall that drops packets.

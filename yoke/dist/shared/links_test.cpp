@@ -59,7 +59,8 @@ class TwoHosts : public testing::Test {
             .hosts = {{0}, {1}},
             .addresses = {listeners_[0].address(), listeners_[1].address()},
             .segment = segment_.get(),
-            .until = Clock::now() + time};
+            .until = Clock::now() + time,
+            .for_connectors = std::chrono::milliseconds(0)};
   }
   UniqueFd file_;
   std::shared_ptr<Segment> segment_ = Segment::create(layout_of(2), file_);
