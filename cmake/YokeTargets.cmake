@@ -48,15 +48,16 @@ endif()
 # templates in it instantiated, of which GCC instantiates those of libtorch again for each file, in 7 s. The product is
 # compiled as users compile it; for targets with the property YOKE_CLANG ccache runs Clang instead of that compiler.
 # YOKE_UNITY=OFF, which shows files that lack an include, has neither.
+option(YOKE_PRECOMPILED "Compile tests by Clang with precompiled headers, if there is Clang" ON)
 find_program(YOKE_TEST_CLANG clang++)
-set(yoke_precompiles OFF)  # whether tests have precompiled headers
+set(yoke_precompiles OFF)
 set(yoke_clang_launcher "")
-if(YOKE_UNITY AND CMAKE_CXX_COMPILER_ID MATCHES "^(Apple)?Clang$")
+if(NOT YOKE_PRECOMPILED OR NOT YOKE_UNITY)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(yoke_precompiles ON)
-elseif(YOKE_UNITY AND YOKE_TEST_CLANG AND YOKE_CCACHE AND "${YOKE_CCACHE}" IN_LIST CMAKE_CXX_COMPILER_LAUNCHER)
+elseif(YOKE_TEST_CLANG AND YOKE_CCACHE AND "${YOKE_CCACHE}" IN_LIST CMAKE_CXX_COMPILER_LAUNCHER)
   set(yoke_precompiles ON)
-  set(yoke_clang_launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
-  list(INSERT yoke_clang_launcher 3 "CCACHE_COMPILER=${YOKE_TEST_CLANG}")
+  set(yoke_clang_launcher "${CMAKE_COMMAND}" -E env "CCACHE_COMPILER=${YOKE_TEST_CLANG}" ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 set(yoke_is_gcc "$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:$<TARGET_PROPERTY:YOKE_CLANG>>>>")
 
@@ -126,15 +127,17 @@ function(yoke_precompile target)
     target_include_directories(${headers} PRIVATE "${PROJECT_SOURCE_DIR}")
     target_link_libraries(${headers} PRIVATE ${libraries} yoke_flags GTest::gmock nlohmann_json::nlohmann_json)
     yoke_test_options(${headers})
-    set_target_properties(${headers} PROPERTIES POSITION_INDEPENDENT_CODE OFF YOKE_NOT_SANITIZED ON)
-    target_compile_options(${headers} PRIVATE -x c++-header -fPIE -fpch-instantiate-templates "SHELL:-Xclang -fno-pch-timestamp")
-    add_custom_target(${headers}_done DEPENDS $<TARGET_OBJECTS:${headers}>)  # a library's objects are no dependency of another's
-  endif()
-  if(YOKE_SANITIZE STREQUAL "thread")
-    set_target_properties(${headers} PROPERTIES YOKE_NOT_SANITIZED OFF)
+    set_target_properties(${headers} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    if(NOT YOKE_SANITIZE STREQUAL "thread")
+      set_target_properties(${headers} PROPERTIES YOKE_NOT_SANITIZED ON)
+    endif()
+    target_compile_options(${headers} PRIVATE -x c++-header -fPIE -fpch-instantiate-templates
+                           "SHELL:-Xclang -fno-pch-timestamp")
+    add_custom_target(${headers}_done DEPENDS $<TARGET_OBJECTS:${headers}>)  # which no target else would wait for
   endif()
   add_dependencies(${target} ${headers}_done)
-  target_compile_options(${target} PRIVATE "SHELL:-include-pch $<TARGET_OBJECTS:${headers}>" "SHELL:-Xclang -fno-pch-timestamp")
+  target_compile_options(${target} PRIVATE "SHELL:-include-pch $<TARGET_OBJECTS:${headers}>"
+                         "SHELL:-Xclang -fno-pch-timestamp")
 endfunction()
 
 option(YOKE_TRAINING_AT_O0 "Compile the training half at -O0, in four fifths of the time, to see whether it compiles" OFF)
