@@ -26,27 +26,27 @@ seconds_since() { # seconds_since TIME: TIME is a value of $EPOCHREALTIME, whose
   printf '%d.%d s' $((tenths / 10)) $((tenths % 10))
 }
 
-# processor_seconds [BEFORE]: puts into REPLY the processor time, in seconds, of the child processes that this shell has
-# waited for, and of theirs, less BEFORE. Unlike the time that passes, it hardly depends on what else the machine does.
+# processor_seconds: puts into REPLY the processor time, in seconds, of the child processes that this shell has waited for,
+# and of theirs. Unlike the time that passes, it hardly depends on what else the machine does.
 processor_seconds() {
   local fields
   read -r fields </proc/$BASHPID/stat
   read -r -a fields <<<"${fields##*) }"
-  REPLY=$(((fields[13] + fields[14]) / 100 - ${1:-0})) # cutime and cstime, in hundredths of a second
+  REPLY=$(((fields[13] + fields[14]) / 100)) # cutime and cstime, in hundredths of a second
 }
 
-# step NAME COMMAND...: runs COMMAND and prints one line with its time and that of the processors. The output goes to
-# $log_dir/NAME.log; the end is shown if COMMAND fails. COMMAND runs in a subshell, so it cannot change the caller's folder
-# and environment.
+# step NAME COMMAND...: runs COMMAND and prints one line with its time and that of the processors, which is in step_time
+# afterwards. The output goes to $log_dir/NAME.log; the end is shown if COMMAND fails. COMMAND runs in a subshell, so it
+# cannot change the caller's folder and environment.
 step() {
-  local name=$1 log="$log_dir/${1//[^a-zA-Z0-9]/-}.log" start=$EPOCHREALTIME status=ok before
-  processor_seconds && before=$REPLY
+  local name=$1 log="$log_dir/${1//[^a-zA-Z0-9]/-}.log" start=$EPOCHREALTIME status=ok REPLY
   shift
   mkdir -p "$log_dir"
   printf '%-42s ' "$name ..."
-  ("$@") >"$log" 2>&1 </dev/null || status=FAILED
-  processor_seconds "$before"
-  printf '%s, %s (processors: %d s)\n' "$status" "$(seconds_since "$start")" "$REPLY"
+  (trap 'processor_seconds && echo "$REPLY" >"$log.processors"' EXIT && "$@") >"$log" 2>&1 </dev/null || status=FAILED
+  read -r REPLY 2>/dev/null <"$log.processors" || REPLY='?'
+  step_time="$(seconds_since "$start") (processors: $REPLY s)"
+  printf '%s, %s\n' "$status" "$step_time"
   [ "$status" = FAILED ] || return 0
   printf '%s\n' "--- the end of $log" >&2
   tail -n "${YOKE_LOG_LINES:-60}" "$log" >&2

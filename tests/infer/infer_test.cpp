@@ -4,13 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
@@ -42,23 +40,22 @@ class Infer : public testing::Test {
          "y = torch.tanh(torch.mm(x, self.w))\n  for i in range(3):\n    y = torch.tanh(torch.mm(y, self.w))\n"
          "  return y\n");
   }
-  /// Saves a network that takes one process six seconds for all samples, on any machine: a run is saved each second,
-  /// and shall be killed between that and its end.
-  void save_slow() const {
-    constexpr int64_t kTried = 1000;
-    const auto save_with = [&](int64_t count) {
-      save("slow.pt",
-           fmt::format("y = x\n  for i in range({}):\n    y = torch.tanh(torch.mm(y, self.w))\n  return y\n", count));
-    };
-    save_with(kTried);
-    auto network = torch::jit::load(path("slow.pt"));
-    double least = 1;  // seconds
-    for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      network.forward({x_.slice(0, 0, kBatch)});
-      least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  void save_slow(int num_products) const {
+    save("slow.pt", fmt::format("y = x\n  for i in range({}):\n    y = torch.tanh(torch.mm(y, self.w))\n  return y\n",
+                                num_products));
+  }
+  /// Starts a run of slow.pt and returns when it has saved something, which it does each second. The network is made
+  /// slower until a run takes this machine long enough.
+  std::unique_ptr<test::Command> start_slow(const std::string& out, const std::string& num_ranks) const {
+    for (int num_products = 2000;; num_products *= 2) {
+      save_slow(num_products);
+      auto command = std::make_unique<test::Command>(infer(slowly(out, num_ranks)));
+      const auto has_saved = [&] { return samples_in(path(out + ".progress")) > 0; };
+      EXPECT_TRUE(command->wait_until([&] { return has_saved() || fs::exists(path(out)); })) << command->err();
+      if (!fs::exists(path(out))) return command;
+      command->wait();
+      fs::remove(path(out));
     }
-    save_with(static_cast<int64_t>(kTried * 6 / (least * kNumSamples / kBatch)));
   }
   void save(const std::string& name, const std::string& body) const {
     torch::jit::Module module("m");
@@ -106,15 +103,12 @@ TEST_F(Infer, OneTwoAndFourRanksWriteWhatOneProcessComputesInOrder) {
 }
 
 TEST_F(Infer, AKilledRunGoesOnWhereItsFileEndsOnAnotherNumberOfRanks) {
-  save_slow();
+  const auto command = start_slow("y.npy", "2");
+  command->signal(SIGKILL);
+  EXPECT_EQ(command->wait().exit_code, 137);
+  ASSERT_FALSE(fs::exists(path("y.npy"))) << "it was too fast to be killed; nothing was tested";
   const auto whole = run(slowly("whole.npy", "2"));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-
-  test::Command command(infer(slowly("y.npy", "2")));
-  ASSERT_TRUE(command.wait_until([&] { return samples_in(path("y.npy.progress")) > 0; })) << command.err();
-  command.signal(SIGKILL);
-  EXPECT_EQ(command.wait().exit_code, 137);
-  ASSERT_FALSE(fs::exists(path("y.npy"))) << "it was too fast to be killed; nothing was tested";
   const auto refused = run(slowly("y.npy", "1"));
   EXPECT_EQ(refused.exit_code, exit_status(ErrorCode::kFailedPrecondition));
   EXPECT_THAT(refused.err, HasSubstr("an earlier run has left y.npy.partial; --resume goes on with it"));
@@ -142,19 +136,17 @@ TEST_F(Infer, AKilledRunGoesOnWhereItsFileEndsOnAnotherNumberOfRanks) {
 }
 
 TEST_F(Infer, CtrlCKeepsWhatIsDoneAndSaysHowToGoOn) {
-  save_slow();
   for (const auto* num_ranks : {"1", "2"}) {
     const auto out = std::string("y") + num_ranks + ".npy";
-    test::Command command(infer(slowly(out, num_ranks)));
-    ASSERT_TRUE(command.wait_until([&] { return samples_in(path(out + ".progress")) > 0; })) << command.err();
-    command.signal(SIGINT);
-    const auto stopped = command.wait();
+    const auto command = start_slow(out, num_ranks);
+    command->signal(SIGINT);
+    const auto stopped = command->wait();
     EXPECT_EQ(stopped.exit_code, 128 + SIGINT) << stopped.err;
     EXPECT_THAT(stopped.err, ContainsRegex("stopped after [0-9]+ of 1500 samples; to go on: yoke infer slow.pt --input "
                                            "x.safetensors --out " +
                                            out + " --batch-size 8 -n [12] --resume"));
     EXPECT_GT(samples_in(path(out + ".progress")), 0);
-    EXPECT_FALSE(fs::exists(path(out)));
+    ASSERT_FALSE(fs::exists(path(out)));
   }
   // The batch size is that of the run to resume.
   const auto resumed = run({"slow.pt", "--input", "x.safetensors", "--out", "y2.npy", "-n", "2", "--resume"});

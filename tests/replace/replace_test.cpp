@@ -86,7 +86,7 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
 
   const TemporaryFolder expected;
   auto options = preload(how);
-  const auto training = [&](const TemporaryFolder& folder) {
+  const auto training = [&, mode = mode, parallel = parallel, how = how](const TemporaryFolder& folder) {
     auto words = program(mode, folder, num_steps, parallel);
     if (how == "two_hosts") words.insert(words.begin(), YOKE_ON_TWO_HOSTS);
     return words;

@@ -42,7 +42,7 @@ TEST_F(SlurmSilent, ARerunSaysOfWhichArrayItIsNotKnownWhetherItRuns) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("1 more was not submitted"), Not(HasSubstr("submits their tasks later"))));
   const auto failed = nlohmann::json::parse(result.out).at("failed");
   ASSERT_EQ(failed.size(), 2U) << failed;
-  EXPECT_EQ(failed[0].at("tasks"), nlohmann::json({0}));
+  EXPECT_EQ(failed[0].at("tasks"), nlohmann::json::array({0}));
   EXPECT_EQ(failed[0].at("may_run"), true);
   EXPECT_EQ(failed[1].at("error"), "not tried");
   EXPECT_EQ(failed[1].at("may_run"), false);

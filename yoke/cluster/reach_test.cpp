@@ -105,7 +105,7 @@ TEST(Reach, RefusesWhoeverHasTakenThePort) {
                                                          {greeting, "n", unknown},
                                                          {greeting, "y" + std::string(32, 'p'), unknown},
                                                          {greeting + "y" + std::string(32, 'p'), "", unknown}}) {
-    const Peer impostor([&](const UniqueFd& caller) {
+    const Peer impostor([&first = first, &then = then](const UniqueFd& caller) {
       write_all(caller.value(), first, "the caller");
       if (!then.empty() && !read_some(caller).empty()) write_all(caller.value(), then, "the caller");
     });

@@ -53,7 +53,8 @@ TEST(ContainerConfig, AUserChoosesDefaultsAndTheSiteTheRules) {
       {"image_name = '{user}/{name}:lab'\n", "engines take only lower-case"},
   };
   for (const auto& [text, reason] : wrong) {
-    EXPECT_THAT(message_of([&] { parse_rules(section(text), {}); }, ErrorCode::kDataLoss), testing::HasSubstr(reason));
+    EXPECT_THAT(message_of([&, &text = text] { parse_rules(section(text), {}); }, ErrorCode::kDataLoss),
+                testing::HasSubstr(reason));
   }
   EXPECT_EQ(parse_rules(section("image_name = 'registry.lab:5000/{user}/{name}-x'\n"), {}).image_name,
             "registry.lab:5000/{user}/{name}-x");

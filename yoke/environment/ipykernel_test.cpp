@@ -60,7 +60,7 @@ TEST_F(Ipykernel, IsImportedInAContainerLikeThatOfTheKernel) {
         {"43", "extension cannot import ipykernel, which runs its cells, for the reason above; "},
         {"127", "image has no python3, in which a kernel could run"},
         {"69", "image: a container of it did not run python3 (exit status 69)"}}) {
-    EXPECT_THAT(test::message_of([&] { require(status); }, ErrorCode::kFailedPrecondition),
+    EXPECT_THAT(test::message_of([&, status = status] { require(status); }, ErrorCode::kFailedPrecondition),
                 testing::StartsWith(message));
   }
 }

@@ -25,8 +25,9 @@ class FuseHelper : public testing::Test {
     std::istringstream(parent_.out()) >> helper_ >> other_ >> first_;
     // Until a child has become its program, it has the name of the shell.
     for (const auto& [pid, name] : {std::pair(helper_, "squashfuse_ll"), {other_, "other"}}) {
-      EXPECT_TRUE(test::wait_until(
-          [&] { return test::slurp("/proc/" + std::to_string(pid) + "/comm") == std::string(name) + "\n"; }));
+      EXPECT_TRUE(test::wait_until([pid = pid, name = name] {
+        return test::slurp("/proc/" + std::to_string(pid) + "/comm") == std::string(name) + "\n";
+      }));
     }
   }
   ~FuseHelper() override {

@@ -65,14 +65,14 @@ TEST(ScalingPlan, OnlyAMeasuredStepIsCalledMeasured) {
   const auto given = to_json(make_plan(workload(), {}, options));
   for (const auto& row : given["predictions"]) {
     EXPECT_EQ(row["label"], row["num_devices"] == 1 ? "given" : "predicted");
-    EXPECT_EQ(row["measured"], nlohmann::json::array());
+    EXPECT_EQ(row["measured"], nlohmann::ordered_json::array());
   }
   auto work = workload();
   const auto measured = to_json(make_plan(work, {.is_step_measured = true}, options));
   EXPECT_EQ(measured["predictions"][0]["label"], "measured");
-  EXPECT_EQ(measured["predictions"][0]["measured"], nlohmann::json{"step_seconds"});
+  EXPECT_EQ(measured["predictions"][0]["measured"], nlohmann::ordered_json{"step_seconds"});
   EXPECT_EQ(measured["predictions"][1]["label"], "predicted");
-  EXPECT_EQ(measured["predictions"][1]["measured"], nlohmann::json::array());
+  EXPECT_EQ(measured["predictions"][1]["measured"], nlohmann::ordered_json::array());
   work.loader_seconds = 2 * work.step_seconds();
   const auto waiting = to_json(make_plan(work, {.is_step_measured = true}, options));
   EXPECT_EQ(waiting["predictions"][0]["label"], "predicted") << "the loader makes it longer than it was";

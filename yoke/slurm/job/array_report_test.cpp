@@ -78,10 +78,10 @@ TEST(SlurmArrayReport, IsShownAsTablesAndAsJson) {
   EXPECT_THAT(text, HasSubstr("  ! tasks 4,7: more than 4\n"));
   EXPECT_THAT(text, Not(HasSubstr("GPUs")));
   const auto json = to_json(report);
-  EXPECT_EQ(json.at("states").at("OUT_OF_MEMORY"), nlohmann::json({4, 7}));
+  EXPECT_EQ(json.at("states").at("OUT_OF_MEMORY"), nlohmann::ordered_json({4, 7}));
   EXPECT_EQ(json.at("elapsed_seconds").at("ninety"), 90);
   EXPECT_TRUE(json.at("gpu_percent").is_null());
-  EXPECT_EQ(json.at("out_of_memory"), nlohmann::json({4, 7}));
+  EXPECT_EQ(json.at("out_of_memory"), nlohmann::ordered_json({4, 7}));
   EXPECT_THAT(text, HasSubstr("\ntasks 4,7: the memory did not suffice"));
   EXPECT_THAT(text, Not(HasSubstr("over"))) << "the task with the most was not ended";
   auto ended = tasks_of_array();

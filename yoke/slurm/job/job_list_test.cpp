@@ -68,8 +68,8 @@ TEST_F(SlurmJobList, HasTheJobsThatAUserNames) {
   const auto some = list({"2_0", "9,2_[7-9]"});
   EXPECT_THAT(some.missing, ElementsAre("9", "2_[7-9]"));
   EXPECT_THAT(to_text(some, kUnlimitedWidth), HasSubstr("\n\njobs 9, 2_[7-9] neither wait nor run"));
-  EXPECT_EQ(to_json(some).at("missing"), nlohmann::json({"9", "2_[7-9]"}));
-  EXPECT_EQ(to_json(list({"5"})).at("missing"), nlohmann::json::array());
+  EXPECT_EQ(to_json(some).at("missing"), nlohmann::ordered_json({"9", "2_[7-9]"}));
+  EXPECT_EQ(to_json(list({"5"})).at("missing"), nlohmann::ordered_json::array());
 }
 
 }  // namespace

@@ -57,8 +57,9 @@ TEST(SlurmSweep, HasATaskForEachLineOfAFile) {
       {"", "p.csv has no line with values"},
   };
   for (const auto& [text, why] : refused) {
-    EXPECT_THAT(test::message_of([&] { parse_parameter_file(text, "p.csv"); }, ErrorCode::kInvalidArgument),
-                testing::HasSubstr(why));
+    EXPECT_THAT(
+        test::message_of([&, &text = text] { parse_parameter_file(text, "p.csv"); }, ErrorCode::kInvalidArgument),
+        testing::HasSubstr(why));
   }
 }
 

@@ -87,7 +87,7 @@ TEST(SlurmSite, RefusesMistakes) {
       {"name = \n", "x.toml:1: "},
   };
   for (const auto& [text, expected] : rows) {
-    EXPECT_THAT(message_of([&] { parse_site(text, "x.toml"); }), HasSubstr(expected)) << text;
+    EXPECT_THAT(message_of([&, &text = text] { parse_site(text, "x.toml"); }), HasSubstr(expected)) << text;
   }
 }
 

@@ -343,7 +343,8 @@ TEST_F(PtFileTest, WhatIsBesideTheWeightsDoesNotMatter) {
                                           {"counts", "it names collections.Counter"},
                                           {"long", "it has an integer of over 64 bits"},
                                           {"arguments", "it names argparse.Namespace"}}) {
-    EXPECT_THAT(test::message_of([&] { read_state_dict(path, {key}); }, ErrorCode::kDataLoss), HasSubstr(reason))
+    EXPECT_THAT(test::message_of([&, &key = key] { read_state_dict(path, {key}); }, ErrorCode::kDataLoss),
+                HasSubstr(reason))
         << key;
   }
   EXPECT_THROW(read_pt(path), Error);

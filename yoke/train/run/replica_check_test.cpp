@@ -462,7 +462,7 @@ TEST(RunReplicas, ARunEndsBeforeItSavesTheStateOfRanksThatDiffer) {
   const auto folder = std::filesystem::path(temporary.path("run"));
   for (const auto& [every, wrong_at, seen_at] : {std::tuple{2, 5, 6}, {100, 5, 6}, {1, 5, 5}}) {
     std::filesystem::remove_all(folder);
-    fakes::run_ranks(2, [&](dist::World& world) {
+    fakes::run_ranks(2, [&, every = every, wrong_at = wrong_at, seen_at = seen_at](dist::World& world) {
       const RunOptions options{.folder = folder, .checkpoints = {.keep = 9}, .check_replicas_every = every};
       EXPECT_THAT(message_of([&] { run_training(world, options, wrong_at, 4); }, ErrorCode::kFailedPrecondition),
                   HasSubstr(fmt::format("after step {}, ranks no longer hold the same training", seen_at)));
