@@ -5,7 +5,7 @@
 //   replace_program accumulate FOLDER STEPS [HOW]   the same, with two optimizers that step after each second and third
 //   batch replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
 //
-// HOW is ddp (the default), zero1 or fsdp.
+// HOW is ddp (the default), zero1 or fsdp; after it may come the width of the network, 64 otherwise.
 // Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
 // FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
@@ -46,11 +46,11 @@ struct Network : nn::Module {
   train::Unit<nn::LinearImpl> first{nullptr}, second{nullptr};
   nn::BatchNorm1d norm{nullptr};
   nn::Dropout dropout{nullptr};
-  Network() {
-    first = register_module("first", train::Unit<nn::LinearImpl>(16, 64));
-    norm = register_module("norm", nn::BatchNorm1d(64));
+  explicit Network(int64_t width) {
+    first = register_module("first", train::Unit<nn::LinearImpl>(16, width));
+    norm = register_module("norm", nn::BatchNorm1d(width));
     dropout = register_module("dropout", nn::Dropout(0.3));
-    second = register_module("second", train::Unit<nn::LinearImpl>(64, 4));
+    second = register_module("second", train::Unit<nn::LinearImpl>(width, 4));
   }
   at::Tensor forward(const at::Tensor& x) { return second(dropout(norm(first(x)).relu())); }
 };
@@ -203,10 +203,10 @@ void with_loop(Training<Parallel>& all, dist::World& world, const std::string& f
 }
 
 template <class Parallel>
-void run(const std::string& mode, const std::string& folder, int64_t num_steps) {
+void run(const std::string& mode, const std::string& folder, int64_t num_steps, int64_t width) {
   dist::World world;
   train::seed({.seed = 1, .deterministic = true});
-  Network network;
+  Network network(width);
   Training<Parallel> all(network, world);
   {
     const at::NoGradGuard no_grad;
@@ -227,11 +227,12 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps) 
 int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
     if (argc < 4)
-      throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW]");
+      throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW [WIDTH]]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
-    how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps)
-    : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps)
-                    : run<Replicated>(mode, argv[2], num_steps);
+    const auto width = argc > 5 ? parse_int(argv[5]).value_or(0) : 64;
+    how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps, width)
+    : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps, width)
+                    : run<Replicated>(mode, argv[2], num_steps, width);
   });
 }

@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/dist/detail/losses.h"
 #include "yoke/dist/detail/store.h"
 #include "yoke/dist/shared/links.h"
 #include "yoke/dist/shared/rendezvous.h"
@@ -99,9 +100,18 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
 
 std::shared_ptr<shared::Engine> make_engine(const std::shared_ptr<shared::Segment>& segment,
                                             const SharedMemoryOptions& options, shared::Links links = {}) {
-  return std::make_shared<shared::Engine>(
-      segment, shared::Engine::Options{.rank = options.rank, .mismatch_patience = mismatch_patience(options.timeout)},
-      std::move(links));
+  std::function<void()> check;
+  if (options.losses) {
+    check = [losses = options.losses->losses] {
+      if (!losses->is_superseded()) return;
+      throw shared::RankFailure("Connection closed: another rank has taken the place of a lost one", {}, true);
+    };
+  }
+  return std::make_shared<shared::Engine>(segment,
+                                          shared::Engine::Options{.rank = options.rank,
+                                                                  .mismatch_patience = mismatch_patience(options.timeout),
+                                                                  .check = std::move(check)},
+                                          std::move(links));
 }
 
 std::optional<SharedConnection> connect_one_host(c10d::Store& store, const SharedMemoryOptions& options,

@@ -76,6 +76,7 @@ Engine::Engine(std::shared_ptr<Segment> segment, const Options& options, Links l
       num_ranks_(segment_->layout().num_ranks),
       num_spins_(links.out.empty() ? num_spins_of(num_ranks_) : kNumSpinsOfMany),
       mismatch_patience_(options.mismatch_patience),
+      check_(options.check),
       hosts_(shared::hosts_of(num_ranks_, links)),
       contributors_(contributors_of(num_ranks_, links)),
       chunks_(static_cast<size_t>(num_ranks_)),
@@ -104,8 +105,18 @@ void Engine::stop() {
   give_up(kOwnEnd);  // before its thread ends, which looks like the end of a process
   wake_thread();
   if (thread_.joinable()) thread_.join();
-  if (mirror_) mirror_->close(is_broken_ ? milliseconds(0) : kLastWords);
+  if (mirror_) mirror_->close(is_over() ? milliseconds(0) : kLastWords);
   end_all(std::make_exception_ptr(std::runtime_error(kStopped)));
+}
+
+/// Whether nobody waits for what this rank still has to say.
+bool Engine::is_over() const {
+  try {
+    if (check_) check_();
+  } catch (const std::exception&) {
+    return true;
+  }
+  return is_broken_;
 }
 
 void Engine::end_all(const std::exception_ptr& error) {

@@ -71,6 +71,8 @@ class Engine {
     /// How long a rank that finds another collective than its own waits before it fails. Meanwhile others can find out
     /// what each rank has called.
     std::chrono::milliseconds mismatch_patience{};
+    /// Called now and then while collectives or messages wait, on any thread, to end them by an exception; or empty.
+    std::function<void()> check = {};
   };
   /// `links`: the connections to ranks of other hosts, if the group has any. When it returns, other ranks notice if
   /// this process ends.
@@ -150,6 +152,7 @@ class Engine {
   std::exception_ptr set_broken(std::exception_ptr error);
   /// Nobody drives a transfer that waits for a slot, so the thread looks whether the ranks that occupy it have ended.
   void look_around_for_slots();
+  bool is_over() const;
   /// Ends those that nobody drives.
   void end_all(const std::exception_ptr& error);
 
@@ -173,6 +176,7 @@ class Engine {
   const int64_t rank_, num_ranks_;
   const int num_spins_;
   const std::chrono::milliseconds mismatch_patience_;
+  const std::function<void()> check_;
   std::vector<int64_t> locals_;                     ///< The ranks of this host.
   const std::vector<std::vector<int64_t>> hosts_;   ///< Empty if there is one.
   std::vector<int64_t> contributors_;               ///< These, and the carriers of this rank on other hosts.
