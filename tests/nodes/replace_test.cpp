@@ -150,8 +150,9 @@ TEST_F(ReplaceOnHosts, ASpareStartsTheRanksOfALostHostWhileTheOthersRun) {
   make_file("done");
   const auto result = command->wait(kLong);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: its connection was closed; the spare host 10.77.0.4 takes its "
-                                    "place, and starts ranks 2,3 again, replacements 1 to 2 of 2\n"));
+  EXPECT_THAT(result.err,
+              HasSubstr("lost host 10.77.0.2: its connection was closed; the spare host 10.77.0.4 takes its "
+                        "place, and starts ranks 2,3 again, replacements 1 to 2 of 2\n"));
   for (const auto* const text : {"[2] from 2.0", "[3] from 3.0", "[2] from 2.1", "[3] from 3.2"}) {
     EXPECT_THAT(result.out, HasSubstr(std::string(text) + " on node 1, attempt 0, store 10.77.0.1, copies 1\n"));
   }
@@ -168,15 +169,15 @@ TEST_F(ReplaceOnHosts, ALostHostEndsAllRanksIfTheyCannotStartOnTheSpare) {
     int victim;
     std::string reason;
   };
-  for (const auto& [replacements, script, victim, reason] : std::vector<Case>{
-           {"1", "made 4; ", 3, "its ranks are not replaced, because only 1 of 1 replacements are left"},
-           {"9", "made 4; ", 0, "its ranks are not replaced, because the ranks' store was there, too"},
-           {"9", "", 3, "its ranks are not replaced, because they kept no state of a training then"}}) {
+  for (const auto& [replacements, script, victim, reason] :
+       std::vector<Case>{{"1", "made 4; ", 3, "its ranks are not replaced, because only 1 of 1 replacements are left"},
+                         {"9", "made 4; ", 0, "its ranks are not replaced, because the ranks' store was there, too"},
+                         {"9", "", 3, "its ranks are not replaced, because they kept no state of a training then"}}) {
     std::filesystem::remove(folder_.path("guardian"));
-    const auto command = over_ssh(
-        shell({"-n", "2", "--spares", "1", "--replace", replacements},
-              script + fmt("[ $RANK != %d ] || echo $PPID > $F/guardian; meet '%s'; exec sleep 1000", victim,
-                           (script.substr(0, 4) + replacements + std::to_string(victim)).c_str())));
+    const auto command =
+        over_ssh(shell({"-n", "2", "--spares", "1", "--replace", replacements},
+                       script + fmt("[ $RANK != %d ] || echo $PPID > $F/guardian; meet '%s'; exec sleep 1000", victim,
+                                    (script.substr(0, 4) + replacements + std::to_string(victim)).c_str())));
     ASSERT_TRUE(command->wait_until([&] { return !file("guardian").empty(); }, kLong)) << command->err();
     // clock: an agent looks once a second which ranks keep a state, and the spare's agent is there by then
     command->wait_until([] { return false; }, milliseconds(4000));

@@ -1,5 +1,5 @@
-// Kills whole hosts of a training under `yoke run --replace --spares` over ssh: the agent, the guardian and all ranks of
-// a network namespace at once. Spare hosts start the ranks again while the others go on.
+// Kills whole hosts of a training under `yoke run --replace --spares` over ssh: the agent, the guardian and all ranks
+// of a network namespace at once. Spare hosts start the ranks again while the others go on.
 //
 // Oracle: the same training without a kill. All that it has in the end has the same bits.
 #include <gmock/gmock.h>
@@ -103,7 +103,8 @@ class SpareHosts : public testing::Test {
   /// A job whose launcher knows that all ranks keep states.
   bool wait_until_replaceable(Training& job) const {
     if (!job.wait_for_ranks()) return false;
-    if (!job.command().wait_until([&] { return !processes_on(kNumNodes).empty() && !processes_on(kNumNodes + 1).empty(); })) {
+    if (!job.command().wait_until(
+            [&] { return !processes_on(kNumNodes).empty() && !processes_on(kNumNodes + 1).empty(); })) {
       return false;
     }
     // clock: an agent tells the launcher once a second which ranks keep a state
@@ -149,7 +150,8 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
     usleep(random() % 5000);  // clock: any moment will do, and a random place in a step is wanted
     kill_host(hosts[node]);
     const auto moves = static_cast<size_t>(num_killed) + 1;
-    ASSERT_TRUE(command.wait_until([&] { return num_moves(command.err()) == moves; })) << command.out() << command.err();
+    ASSERT_TRUE(command.wait_until([&] { return num_moves(command.err()) == moves; }))
+        << command.out() << command.err();
     hosts[node] = last_spare(command.err());
     for (int rank = 0; rank < kNumRanksOfAll; ++rank) {
       const bool is_lost = rank / kRanksOfHost == static_cast<int>(node);
@@ -157,7 +159,8 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
     }
     ASSERT_TRUE(job.wait_for_steps(static_cast<int>(3 + random() % 3))) << command.out() << command.err();
     for (const auto& [rank, pid] : before) {
-      if (rank / kRanksOfHost != static_cast<int>(node)) EXPECT_EQ(job.pids()[rank], pid) << "a survivor has another process";
+      if (rank / kRanksOfHost != static_cast<int>(node))
+        EXPECT_EQ(job.pids()[rank], pid) << "a survivor has another process";
     }
   }
   EXPECT_EQ(num_killed, num_kills) << "the training was too short";
@@ -181,7 +184,8 @@ TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
   kill_host(2);
   const auto result = job.command().wait();
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("there is no state of one step that all ranks have kept, or another host for them"));
+  EXPECT_THAT(result.err,
+              HasSubstr("there is no state of one step that all ranks have kept, or another host for them"));
 }
 
 TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {

@@ -272,7 +272,8 @@ void World::recover() {
     for (int64_t other = 0; other < size(); ++other) keys.push_back(fmt::format("here/{}/{}", number, other));
     auto own = fmt::format("{}", job.replacement);
     for (const auto& impl : job.groups) own += line_of(impl->key);
-    // A host that was given up, because it was silent, may not know it yet. Two processes of one rank must not both come.
+    // A host that was given up, because it was silent, may not know it yet. Two processes of one rank must not both
+    // come.
     if (store.compareSet(keys[static_cast<size_t>(rank())], "", own) != own) {
       throw Error(ErrorCode::kUnavailable, "rank {}: another process has the place of this one", rank());
     }

@@ -107,11 +107,11 @@ std::shared_ptr<shared::Engine> make_engine(const std::shared_ptr<shared::Segmen
       throw shared::RankFailure("Connection closed: another rank has taken the place of a lost one", {}, true);
     };
   }
-  return std::make_shared<shared::Engine>(segment,
-                                          shared::Engine::Options{.rank = options.rank,
-                                                                  .mismatch_patience = mismatch_patience(options.timeout),
-                                                                  .check = std::move(check)},
-                                          std::move(links));
+  return std::make_shared<shared::Engine>(
+      segment,
+      shared::Engine::Options{
+          .rank = options.rank, .mismatch_patience = mismatch_patience(options.timeout), .check = std::move(check)},
+      std::move(links));
 }
 
 std::optional<SharedConnection> connect_one_host(c10d::Store& store, const SharedMemoryOptions& options,

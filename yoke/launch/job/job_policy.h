@@ -138,8 +138,8 @@ class JobPolicy {
   bool is_gathering_again_ = false;
   bool has_said_missing_;
 
-  std::vector<int> chosen_;  ///< The nodes of this start, ordered by node rank.
-  NodePlace place_;          ///< The place of the node that starts next.
+  std::vector<int> chosen_;        ///< The nodes of this start, ordered by node rank.
+  NodePlace place_;                ///< The place of the node that starts next.
   std::vector<NodePlace> places_;  ///< Of the nodes that have been started, by node rank.
   /// For each role of this start: its ranks, and how many of them are on nodes that have started.
   struct RoleCount {

@@ -257,11 +257,11 @@ RankPolicy::Decision RankPolicy::on_host_lost(const std::string& why, const std:
                                               const std::string& spare, Time now) {
   if (attempt_.state != State::kRunning) return on_node_lost(why, ranks_of_host, false, now);
   for (const auto rank : ranks_of_host) attempt_.alive.erase(rank);
-  const auto verdict = replace_rule_.judge(
-      HostLoss{.num_ranks = static_cast<int64_t>(ranks_of_host.size()),
-               .keep_state = std::ranges::includes(attempt_.keepers, ranks_of_host),
-               .has_survivors = !attempt_.alive.empty(),
-               .some_have_left = !attempt_.left.empty()});
+  const auto verdict =
+      replace_rule_.judge(HostLoss{.num_ranks = static_cast<int64_t>(ranks_of_host.size()),
+                                   .keep_state = std::ranges::includes(attempt_.keepers, ranks_of_host),
+                                   .has_survivors = !attempt_.alive.empty(),
+                                   .some_have_left = !attempt_.left.empty()});
   if (!verdict.replaces) {
     return on_node_lost(fmt::format("{}; its ranks are not replaced, because {}", why, verdict.why), ranks_of_host,
                         false, now);

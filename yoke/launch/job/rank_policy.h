@@ -72,7 +72,8 @@ class RankPolicy {
       int64_t number = 0;  ///< From 1.
     };
     std::optional<Replacement> replacement = {};  ///< A rank that is to start again alone.
-    int64_t first_replacement = 0;  ///< Of on_host_lost(): the number of the first rank that starts again; 0: none does.
+    int64_t first_replacement =
+        0;  ///< Of on_host_lost(): the number of the first rank that starts again; 0: none does.
   };
 
   explicit RankPolicy(RankPolicyOptions options)

@@ -75,7 +75,8 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
     for (const auto* name : kOfTorchrunsServers) environment.erase(name);
   }
   environment.erase("TORCHELASTIC_ERROR_FILE");
-  for (const auto* name : {variable::kProgress, variable::kReplacement, variable::kRankState, variable::kStateCopies}) environment.erase(name);
+  for (const auto* name : {variable::kProgress, variable::kReplacement, variable::kRankState, variable::kStateCopies})
+    environment.erase(name);
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase(variable::kTerminal);

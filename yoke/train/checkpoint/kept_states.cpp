@@ -217,6 +217,11 @@ struct KeptStates::Impl {
   }
   void find_alike(size_t of_slices);
   size_t oldest() const { return kept[0].step < kept[1].step ? 0 : 1; }
+  detail::StateRecord newest_record() const {
+    const auto newest = 1 - oldest();
+    return kept[newest].step < 0 ? detail::StateRecord{}
+                                 : detail::StateRecord{kept[newest].step, records[newest].bytes()};
+  }
   void send(const KeptState& from, int64_t to) const;
   void receive(KeptState& into, int64_t from) const;
 };
@@ -250,7 +255,7 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   auto& all = *impl_;
   if (!all.world.is_replaceable()) return;
   if (all.kept[1 - all.oldest()].step == step) return;
-  if (all.copies && !all.copies->agree(step)) return;  // the older state may still be needed
+  if (all.copies && !all.copies->agree(step, all.newest_record())) return;  // the older state may still be needed
   const auto index = all.oldest();
   auto& kept = all.kept[index];
   auto own = all.state.own_state();
@@ -286,12 +291,12 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   kept.has_tensors = true;
   kept.step = step;
   report_progress(step);
-  if (all.copies) all.copies->begin(step, all.records[index].bytes());
+  if (all.copies) all.copies->begin(all.newest_record());
 }
 
 void KeptStates::skip() {
   const c10::NoGradGuard no_grad;
-  if (impl_->copies) impl_->copies->agree(detail::StateCopies::kNoStep);
+  if (impl_->copies) impl_->copies->agree(detail::StateCopies::kNoStep, impl_->newest_record());
 }
 
 bool KeptStates::has_copies() const { return impl_->copies.has_value(); }
@@ -382,7 +387,7 @@ KeptStates::Restored KeptStates::restore() {
   }
   if (all.copies) {  // so that the loss of another host, from now on, is like that of the first one
     all.copies->forget_after(step);
-    all.copies->send_now(step, all.records[index].bytes());
+    all.copies->send_now({step, all.records[index].bytes()});
   }
   auto part = read_record(all.records[index]);
   TrainState::OwnState whole;

@@ -36,9 +36,9 @@ class TrainState;
 /// buffers, the rank's part of what ZeRO-1 and FSDP divide, and tensors of which nobody knows whether the ranks have
 /// them alike.
 ///
-/// If spare hosts wait for lost ones (`yoke run --replace --spares`), each rank also sends what is in its files to a rank
-/// of the next host, which keeps the copies of two states in memory. That happens while the ranks compute. Constructor,
-/// keep() and skip() are collective then.
+/// If spare hosts wait for lost ones (`yoke run --replace --spares`), each rank also sends what is in its files to a
+/// rank of the next host, which keeps the copies of two states in memory. That happens while the ranks compute.
+/// Constructor, keep() and skip() are collective then.
 ///
 /// Job      nothing is kept, and keep() returns at once, unless lost ranks are replaced (World::is_replaceable).
 /// Memory   two copies of the tensors in the state. The kernel has the files in memory, too, and also writes them to
@@ -55,11 +55,12 @@ class KeptStates {
   KeptStates(const KeptStates&) = delete;
   KeptStates& operator=(const KeptStates&) = delete;
 
-  /// All ranks keep the states of the same steps; collective only if spare hosts wait. `step`: the number of steps made; a state of this
-  /// step that is the newest one already is left as it is. `note` comes back with it.
-  /// Errors  as errno says: a file cannot be written, because the file system is full. RanksLost, if spare hosts wait.
+  /// All ranks keep the states of the same steps; collective only if spare hosts wait. `step`: the number of steps
+  /// made; a state of this step that is the newest one already is left as it is. `note` comes back with it. Errors  as
+  /// errno says: a file cannot be written, because the file system is full. RanksLost, if spare hosts wait.
   void keep(int64_t step, const std::string& note = {});
-  /// Instead of keep(), on a rank that may have to leave this step out alone: if spare hosts wait, no rank keeps it then.
+  /// Instead of keep(), on a rank that may have to leave this step out alone: if spare hosts wait, no rank keeps it
+  /// then.
   void skip();
   /// Whether spare hosts wait.
   bool has_copies() const;

@@ -1,3 +1,5 @@
+#include "yoke/train/checkpoint/detail/state_copies.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
@@ -11,7 +13,6 @@
 #include "yoke/contract/rank_env.h"
 #include "yoke/contract/variables.h"
 #include "yoke/dist/world.h"
-#include "yoke/train/checkpoint/detail/state_copies.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -81,15 +82,32 @@ void StateCopies::find_partners() {
   }
 }
 
-bool StateCopies::agree(int64_t step) {
-  complete();
-  const auto gathered = group_.all_gather(at::full({1}, step, at::kLong));
-  if (world_.needs_recovery()) return false;  // then it has no meaning
-  const auto* const steps = gathered.const_data_ptr<int64_t>();
-  const auto* const end = steps + world_.size();
-  if (std::find(steps, end, kNoStep) != end) return false;
-  if (std::all_of(steps, end, [&](int64_t other) { return other == step; })) return true;
-  throw Error(ErrorCode::kInternal, "rank {}: ranks keep the states of other steps than {}", world_.rank(), step);
+bool StateCopies::is_complete(int64_t step) const {
+  return step < 0 || std::ranges::all_of(wards_, [&](const Ward& ward) {
+           return ward.held[0].step == step || ward.held[1].step == step;
+         });
+}
+
+bool StateCopies::agree(int64_t step, const StateRecord& last) {
+  for (int i = 0;; ++i) {
+    complete();
+    const auto own = at::full({2}, step, at::kLong);
+    own[1] = is_complete(last.step) ? 1 : 0;
+    const auto gathered = group_.all_gather(own);
+    if (world_.needs_recovery()) return false;  // then it has no meaning
+    const auto* const of_all = gathered.const_data_ptr<int64_t>();
+    bool all_keep = true, are_complete = true, are_same = true;
+    for (int64_t rank = 0; rank < world_.size(); ++rank) {
+      all_keep &= of_all[2 * rank] != kNoStep;
+      are_same &= of_all[2 * rank] == step;
+      are_complete &= of_all[2 * rank + 1] != 0;
+    }
+    if (are_complete && (!all_keep || are_same)) return all_keep;
+    if (are_complete || i == 1) {
+      throw Error(ErrorCode::kInternal, "rank {}: ranks keep the states of other steps than {}", world_.rank(), step);
+    }
+    begin(last);
+  }
 }
 
 void StateCopies::complete() {
@@ -109,7 +127,7 @@ void StateCopies::take(Ward& ward) {
   std::memcpy(&tail, tail_of(incoming.memory), sizeof tail);
   if (head.mark != kMark || tail.mark != kMark || head.step != step || tail.step != step) return;
   ward.capacity = head.next;
-  if (head.bytes < 0) return;
+  if (head.bytes < 0 || ward.held[0].step == step || ward.held[1].step == step) return;
   auto& oldest = ward.held[0].step < ward.held[1].step ? ward.held[0] : ward.held[1];
   incoming.step = step;
   incoming.bytes = head.bytes;
@@ -117,7 +135,8 @@ void StateCopies::take(Ward& ward) {
   incoming.step = kNoStep;
 }
 
-void StateCopies::begin(int64_t step, std::string_view record) {
+void StateCopies::begin(const StateRecord& given) {
+  const auto& [step, record] = given;
   for (auto& ward : wards_) {
     auto& memory = ward.incoming.memory;
     if (!memory.defined() || memory.numel() != ward.capacity) memory = message_of(ward.capacity);
@@ -150,9 +169,9 @@ void StateCopies::begin_again() {
   find_partners();
 }
 
-void StateCopies::send_now(int64_t step, std::string_view record) {
+void StateCopies::send_now(const StateRecord& record) {
   for (int i = 0; i < 2; ++i) {  // the first message says how large the second one is
-    begin(step, record);
+    begin(record);
     complete();
   }
 }

@@ -68,71 +68,88 @@ Numbers held_of(const StateCopies& copies, int64_t rank) {
   return held;
 }
 
+/// A rank that keeps states of so many bytes.
+struct Keeper {
+  explicit Keeper(dist::World& all_ranks) : world(all_ranks), copies(all_ranks) {}
+
+  bool keep(int64_t step, size_t bytes = 100) {
+    if (!copies.agree(step, last())) return false;
+    last_step = step;
+    record = record_of(world.rank(), step, bytes);
+    copies.begin(last());
+    return true;
+  }
+  bool skip() { return copies.agree(StateCopies::kNoStep, last()); }
+  StateRecord last() const { return {last_step, record}; }
+  int64_t ward() const { return (world.rank() + 2) % 4; }
+  Numbers held() const { return held_of(copies, ward()); }
+  std::string copy(int64_t step) const { return text_of(copies.find(ward(), step)); }
+
+  dist::World& world;
+  StateCopies copies;
+  int64_t last_step = -1;
+  std::string record;
+};
+
 TEST(StateCopies, TheLastTwoAreComplete) {
   run_on_two_hosts([](dist::World& world) {
-    StateCopies copies(world);
-    const int64_t ward = (world.rank() + 2) % 4;
+    Keeper keeper(world);
     for (int64_t step = 0; step < 20; ++step) {
-      ASSERT_TRUE(copies.agree(step));
-      EXPECT_EQ(held_of(copies, ward), (Numbers{std::max<int64_t>(step - 2, -1), std::max<int64_t>(step - 1, -1)}));
-      EXPECT_EQ(held_of(copies, world.rank()), (Numbers{-1, -1}));
-      for (const int64_t held : held_of(copies, ward)) {
-        if (held >= 0) EXPECT_EQ(text_of(copies.find(ward, held)), record_of(ward, held, 100));
+      ASSERT_TRUE(keeper.keep(step));
+      EXPECT_EQ(keeper.held(), (Numbers{std::max<int64_t>(step - 2, -1), std::max<int64_t>(step - 1, -1)}));
+      EXPECT_EQ(held_of(keeper.copies, world.rank()), (Numbers{-1, -1}));
+      for (const int64_t held : keeper.held()) {
+        if (held >= 0) EXPECT_EQ(keeper.copy(held), record_of(keeper.ward(), held, 100));
       }
-      copies.begin(step, record_of(world.rank(), step, 100));
     }
   });
 }
 
-/// One that becomes larger than before is missing once, and the older ones stay.
 TEST(StateCopies, GrowWithTheState) {
   run_on_two_hosts([](dist::World& world) {
-    StateCopies copies(world);
-    const int64_t ward = (world.rank() + 2) % 4;
-    const auto bytes_at = [](int64_t rank, int64_t step) { return step < 3 ? 10 : (1 << 20) + static_cast<size_t>(rank); };
+    Keeper keeper(world);
+    // Each time, the ranks' records have other sizes, and those of one rank do not grow at all.
+    const auto bytes_at = [](int64_t rank, int64_t step) {
+      return rank == 3 ? size_t{9} : step < 3 ? size_t{10} : (size_t{1} << (15 + step)) + static_cast<size_t>(rank);
+    };
     for (int64_t step = 0; step < 8; ++step) {
-      ASSERT_TRUE(copies.agree(step));
-      if (step == 4) EXPECT_EQ(held_of(copies, ward), (Numbers{1, 2})) << "that of step 3 did not fit";
-      if (step == 5) EXPECT_EQ(held_of(copies, ward), (Numbers{2, 4}));
-      copies.begin(step, record_of(world.rank(), step, bytes_at(world.rank(), step)));
+      ASSERT_TRUE(keeper.keep(step, bytes_at(world.rank(), step)));
+      if (step > 1) EXPECT_EQ(keeper.held(), (Numbers{step - 2, step - 1}));
+      if (step > 0)
+        EXPECT_EQ(keeper.copy(step - 1), record_of(keeper.ward(), step - 1, bytes_at(keeper.ward(), step - 1)));
     }
-    ASSERT_TRUE(copies.agree(8));
-    EXPECT_EQ(text_of(copies.find(ward, 7)), record_of(ward, 7, bytes_at(ward, 7)));
   });
 }
 
 TEST(StateCopies, NoRankKeepsWhatOneLeavesOut) {
   run_on_two_hosts([](dist::World& world) {
-    StateCopies copies(world);
+    Keeper keeper(world);
     for (int64_t step = 0; step < 10; ++step) {
       const bool leaves_out = step % 3 == 1 && world.rank() == 2;
-      const bool all_keep = copies.agree(leaves_out ? StateCopies::kNoStep : step);
-      EXPECT_EQ(all_keep, step % 3 != 1);
-      if (all_keep) copies.begin(step, record_of(world.rank(), step, 100));
+      EXPECT_EQ(leaves_out ? keeper.skip() : keeper.keep(step), step % 3 != 1);
     }
-    ASSERT_TRUE(copies.agree(10));
-    EXPECT_EQ(held_of(copies, (world.rank() + 2) % 4), (Numbers{8, 9}));
+    ASSERT_FALSE(keeper.skip());
+    EXPECT_EQ(keeper.held(), (Numbers{8, 9}));
   });
 }
 
 TEST(StateCopies, AfterALossAllAreThereAtOnce) {
   run_on_two_hosts([](dist::World& world) {
-    StateCopies copies(world);
-    const int64_t ward = (world.rank() + 2) % 4;
-    for (int64_t step = 0; step < 5; ++step) {
-      ASSERT_TRUE(copies.agree(step));
-      copies.begin(step, record_of(world.rank(), step, 300'000));
-    }
-    ASSERT_TRUE(copies.agree(5));
-    copies.begin_again();
-    copies.forget_after(3);
-    EXPECT_EQ(held_of(copies, ward), (Numbers{-1, 3}));
-    copies.send_now(3, record_of(world.rank(), 3, 300'000));
-    EXPECT_EQ(text_of(copies.find(ward, 3)), record_of(ward, 3, 300'000));
-    ASSERT_TRUE(copies.agree(4));
-    copies.begin(4, record_of(world.rank(), 4, 300'000));
-    ASSERT_TRUE(copies.agree(5));
-    EXPECT_EQ(text_of(copies.find(ward, 4)), record_of(ward, 4, 300'000));
+    Keeper keeper(world);
+    constexpr size_t kBytes = 300'000;
+    for (int64_t step = 0; step < 6; ++step) ASSERT_TRUE(keeper.keep(step, kBytes));
+    ASSERT_FALSE(keeper.skip());
+    keeper.copies.begin_again();
+    EXPECT_EQ(keeper.held(), (Numbers{4, 5}));
+    keeper.copies.forget_after(4);
+    EXPECT_EQ(keeper.held(), (Numbers{-1, 4}));
+    keeper.record = record_of(world.rank(), keeper.last_step = 4, kBytes);
+    keeper.copies.send_now(keeper.last());
+    EXPECT_EQ(keeper.copy(4), record_of(keeper.ward(), 4, kBytes));
+    ASSERT_TRUE(keeper.keep(5, kBytes));
+    ASSERT_FALSE(keeper.skip());
+    EXPECT_EQ(keeper.held(), (Numbers{4, 5}));
+    EXPECT_EQ(keeper.copy(5), record_of(keeper.ward(), 5, kBytes));
   });
 }
 

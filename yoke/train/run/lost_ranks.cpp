@@ -49,7 +49,7 @@ void Run::Impl::keep() {
     throw;
   } catch (const Error& error) {
     if (kept->has_copies()) throw;  // the others would wait for this rank in the next step
-    kept.reset();  // a rank that is lost then ends the job
+    kept.reset();                   // a rank that is lost then ends the job
     world.forgive_losses(false);
     if (is_rank_0()) options.checkpoints.warn(fmt::format("lost ranks cannot be replaced: {}", error.what()));
   }
