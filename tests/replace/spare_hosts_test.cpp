@@ -147,7 +147,7 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
     const auto node = 1 + random() % (kNumNodes - 1);  // the first host has the store
     ASSERT_TRUE(command.wait_until([&] { return has_spare(hosts); })) << command.err();
     const auto before = job.pids();
-    usleep(random() % 5000);  // clock: any moment will do, and a random place in a step is wanted
+    usleep(random() % 5000);  // a random place in a step
     kill_host(hosts[node]);
     const auto moves = static_cast<size_t>(num_killed) + 1;
     ASSERT_TRUE(command.wait_until([&] { return num_moves(command.err()) == moves; }))

@@ -165,7 +165,7 @@ void StateCopies::begin_again() {
     ward.incoming = {};  // something may still refer to that memory
   }
   sent_ = {};
-  outgoing_ = {};
+  outgoing_.reset();
   find_partners();
 }
 
