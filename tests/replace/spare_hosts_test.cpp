@@ -33,8 +33,8 @@ using test::Words;
 
 using testing::HasSubstr;
 
-constexpr int kNumNodes = 3, kNumSpares = 2, kNumHosts = kNumNodes + kNumSpares, kRanksOfHost = 2;
-constexpr int kNumRanksOfAll = kNumNodes * kRanksOfHost;
+constexpr int kNumNodes = 3, kNumSpares = 2, kAllHosts = kNumNodes + kNumSpares, kRanksOfNode = 2;
+constexpr int kAllRanks = kNumNodes * kRanksOfNode;
 /// Gradients of 45 KB: large enough to pass between the hosts in rounds.
 constexpr int kWidth = 512;
 
@@ -43,9 +43,9 @@ class SpareHosts : public testing::Test {
   void SetUp() override {
     if (const auto why = Network::why_not(); !why.empty()) GTEST_SKIP() << why;
     if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
-    network_ = std::make_unique<Network>(kNumHosts);
+    network_ = std::make_unique<Network>(kAllHosts);
     network_->start_sshd(tag_);
-    for (int host = 0; host < kNumHosts; ++host) {
+    for (int host = 0; host < kAllHosts; ++host) {
       const auto link = test::run({.argv = network_->on(host, {"readlink", "/proc/self/ns/net"})}).out;
       namespaces_.push_back(link.substr(0, link.find(']') + 1));
     }
@@ -56,10 +56,10 @@ class SpareHosts : public testing::Test {
     EXPECT_TRUE(test::wait_until([&] { return test::processes_with_tag(tag_).empty(); })) << "processes are left";
   }
 
-  CommandOptions on_hosts(const Words& options, const Words& program, int num_hosts = kNumHosts) const {
+  CommandOptions on_hosts(const Words& options, const Words& program, int num_hosts = kAllHosts) const {
     std::string hosts;
     for (int host = 0; host < num_hosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
-    Words argv = {YOKE_COMMAND, "run", "--hosts", hosts, "--ssh", network_->ssh(), "-n", std::to_string(kRanksOfHost)};
+    Words argv = {YOKE_COMMAND, "run", "--hosts", hosts, "--ssh", network_->ssh(), "-n", std::to_string(kRanksOfNode)};
     argv.insert(argv.end(), options.begin(), options.end());
     argv.emplace_back("--");
     argv.insert(argv.end(), program.begin(), program.end());
@@ -81,7 +81,7 @@ class SpareHosts : public testing::Test {
   }
   /// Whether a host without ranks waits for the loss of another one: its agent has a guardian.
   bool has_spare(const std::array<int, kNumNodes>& hosts) const {
-    for (int host = 0; host < kNumHosts; ++host) {
+    for (int host = 0; host < kAllHosts; ++host) {
       if (std::find(hosts.begin(), hosts.end(), host) == hosts.end() && processes_on(host).size() >= 2) return true;
     }
     return false;
@@ -128,16 +128,16 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
 
   const TemporaryFolder expected;
   const auto undisturbed =
-      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel, kWidth), kNumNodes), kNumRanksOfAll)
+      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel, kWidth), kNumNodes), kAllRanks)
           .command()
           .wait(test::milliseconds(500'000));
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;
   Training job(on_hosts({"--preload", "--spares", std::to_string(kNumSpares), "--replace",
-                         std::to_string(num_kills * kRanksOfHost)},
+                         std::to_string(num_kills * kRanksOfNode)},
                         program(mode, folder, num_steps, parallel, kWidth)),
-               kNumRanksOfAll);
+               kAllRanks);
   auto& command = job.command();
   ASSERT_TRUE(wait_until_replaceable(job)) << command.out() << command.err();
   std::mt19937 random(7);
@@ -153,21 +153,22 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
     ASSERT_TRUE(command.wait_until([&] { return num_moves(command.err()) == moves; }))
         << command.out() << command.err();
     hosts[node] = last_spare(command.err());
-    for (int rank = 0; rank < kNumRanksOfAll; ++rank) {
-      const bool is_lost = rank / kRanksOfHost == static_cast<int>(node);
-      if (is_lost) ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << command.out() << command.err();
+    for (int rank = 0; rank < kAllRanks; ++rank) {
+      const bool is_lost = rank / kRanksOfNode == static_cast<int>(node);
+      if (!is_lost) continue;
+      ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << command.out() << command.err();
     }
     ASSERT_TRUE(job.wait_for_steps(static_cast<int>(3 + random() % 3))) << command.out() << command.err();
     for (const auto& [rank, pid] : before) {
-      if (rank / kRanksOfHost != static_cast<int>(node))
-        EXPECT_EQ(job.pids()[rank], pid) << "a survivor has another process";
+      if (rank / kRanksOfNode == static_cast<int>(node)) continue;
+      EXPECT_EQ(job.pids()[rank], pid) << "a survivor has another process";
     }
   }
   EXPECT_EQ(num_killed, num_kills) << "the training was too short";
   const auto result = command.wait(test::milliseconds(500'000));
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_EQ(final_states(folder, kNumRanksOfAll), final_states(expected, kNumRanksOfAll));
-  for (const auto& state : final_states(folder, kNumRanksOfAll)) EXPECT_GT(state.size(), 40'000u);
+  EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
+  for (const auto& state : final_states(folder, kAllRanks)) EXPECT_GT(state.size(), 40'000u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SpareHostsOf,
@@ -178,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(All, SpareHostsOf,
 TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
   const TemporaryFolder folder;
   Training job(on_hosts({"--spares", "2", "--replace", "9"}, program("run", folder, 1'000'000, "ddp", kWidth)),
-               kNumRanksOfAll);
+               kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   kill_host(1);
   kill_host(2);
@@ -191,7 +192,7 @@ TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
 TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {
   const TemporaryFolder folder;
   Training job(on_hosts({"--spares", "2", "--replace", "9"}, program("loop", folder, 1'000'000, "ddp", kWidth)),
-               kNumRanksOfAll);
+               kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   kill_host(0);
   const auto result = job.command().wait();
@@ -204,20 +205,20 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
   constexpr int kNumSteps = 3'000;
   const TemporaryFolder expected, folder;
   const auto undisturbed =
-      Training(on_hosts({}, program("run", expected, kNumSteps, "fsdp", kWidth), kNumNodes), kNumRanksOfAll)
+      Training(on_hosts({}, program("run", expected, kNumSteps, "fsdp", kWidth), kNumNodes), kAllRanks)
           .command()
           .wait();
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "8"},
                         program("run", folder, kNumSteps, "fsdp", kWidth)),
-               kNumRanksOfAll);
+               kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   network_->cut(1);
   const auto result = job.command().wait();
   network_->mend(1);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: it sent nothing for "));
-  EXPECT_EQ(final_states(folder, kNumRanksOfAll), final_states(expected, kNumRanksOfAll));
+  EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST_F(LostHost, ASpareTakesItsPlaceWhileTheOthersRun) {
   keep_all();
   EXPECT_TRUE(scene_->member(2).takes_part());
   EXPECT_EQ(scene_.lose(1),
-            "say yoke run: lost host b: it is off; the spare host e takes its place, and starts ranks 2,3 again, "
+            "say yoke run: lost host b: it is off; the spare host e takes its place, and starts ranks 2-3 again, "
             "replacements 1 to 2 of 5; start 4 as node 1 of 3, rank 2 of 6, port 4000, replacement 1; forget 1; start "
             "agent 1")
       << "d has too few ranks";
@@ -68,7 +68,7 @@ TEST_F(LostHost, ItsRanksMoveOnIfTheSpareIsLostToo) {
   info.replacements = 5;
   scene_.ready(again, info);
   EXPECT_THAT(scene_.lose(4),
-              HasSubstr("lost host e: it is off; the spare host b takes its place, and starts ranks 2,3 "
+              HasSubstr("lost host e: it is off; the spare host b takes its place, and starts ranks 2-3 "
                         "again, replacements 3 to 4 of 5; start 5 as node 1 of 3, rank 2 of 6, port "
                         "4000, replacement 3"));
   EXPECT_EQ(scene_.lose(2), "SIGTERM to 0; SIGTERM to 5; forget 2; start agent 2");

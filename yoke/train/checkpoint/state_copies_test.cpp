@@ -99,7 +99,9 @@ TEST(StateCopies, TheLastTwoAreComplete) {
       EXPECT_EQ(keeper.held(), (Numbers{std::max<int64_t>(step - 2, -1), std::max<int64_t>(step - 1, -1)}));
       EXPECT_EQ(held_of(keeper.copies, world.rank()), (Numbers{-1, -1}));
       for (const int64_t held : keeper.held()) {
-        if (held >= 0) EXPECT_EQ(keeper.copy(held), record_of(keeper.ward(), held, 100));
+        if (held >= 0) {
+          EXPECT_EQ(keeper.copy(held), record_of(keeper.ward(), held, 100));
+        }
       }
     }
   });
@@ -114,9 +116,12 @@ TEST(StateCopies, GrowWithTheState) {
     };
     for (int64_t step = 0; step < 8; ++step) {
       ASSERT_TRUE(keeper.keep(step, bytes_at(world.rank(), step)));
-      if (step > 1) EXPECT_EQ(keeper.held(), (Numbers{step - 2, step - 1}));
-      if (step > 0)
+      if (step > 1) {
+        EXPECT_EQ(keeper.held(), (Numbers{step - 2, step - 1}));
+      }
+      if (step > 0) {
         EXPECT_EQ(keeper.copy(step - 1), record_of(keeper.ward(), step - 1, bytes_at(keeper.ward(), step - 1)));
+      }
     }
   });
 }
