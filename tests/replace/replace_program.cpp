@@ -5,7 +5,8 @@
 //   replace_program accumulate FOLDER STEPS [HOW]   the same, with two optimizers that step after each second and third
 //   batch replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
 //
-// HOW is ddp (the default), zero1 or fsdp; after it may come the width of the network, 64 otherwise.
+// HOW is ddp (the default), zero1 or fsdp. After it may come the width of the network, 64 otherwise, and the path of a
+// file for which rank 0 waits after step 20.
 // Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
 // FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
@@ -19,6 +20,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -63,8 +65,13 @@ train::Samples some_samples(const dist::World& world) {
   return {.data = x, .target = at::arange(count) % 4};
 }
 
+std::string gate;  // a file
+
 void say_step(const dist::World& world, int64_t step) {
-  if (world.rank() == 0) fmt::print("step {}\n", step), std::fflush(stdout);
+  if (world.rank() != 0) return;
+  fmt::print("step {}\n", step);
+  std::fflush(stdout);
+  while (step == 20 && !gate.empty() && !std::filesystem::exists(gate)) usleep(10'000);
 }
 
 /// The bits of everything that the training has changed.
@@ -227,9 +234,11 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps, 
 int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
     if (argc < 4)
-      throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW [WIDTH]]");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW [WIDTH [GATE]]]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
+    if (argc > 6) gate = argv[6];
     const auto width = argc > 5 ? parse_int(argv[5]).value_or(0) : 64;
     how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps, width)
     : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps, width)
