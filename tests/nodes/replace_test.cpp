@@ -16,6 +16,12 @@ using testing::Not;
 const std::string kMeet =
     "meet() { : > $F/$1-$RANK; until [ $(ls $F | grep -c ^$1-) = $WORLD_SIZE ]; do sleep 0.02; done; }; ";
 
+/// The agent that is the parent of the guardian whose pid is this text.
+pid_t agent_of(const std::string& guardian) {
+  const auto stat = slurp("/proc/" + std::to_string(std::stoi(guardian)) + "/stat");
+  return std::stoi(stat.substr(stat.find(") ") + 4));
+}
+
 class ReplaceOnHosts : public Nodes {
  protected:
   void SetUp() override {
@@ -116,13 +122,70 @@ TEST_F(ReplaceOnHosts, ALostHostEndsAllRanks) {
                                       "exec sleep 1000"));
   ASSERT_TRUE(command->wait_until([&] { return !file("guardian").empty() && has_file("begin-0"); }, kLong))
       << command->err();
-  const auto stat = slurp("/proc/" + std::to_string(std::stoi(file("guardian"))) + "/stat");
-  const int agent = std::stoi(stat.substr(stat.find(") ") + 4));
-  kill(agent, SIGKILL);
+  kill(agent_of(file("guardian")), SIGKILL);
   const auto result = command->wait(kLong);
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.4: its connection was closed; its ranks are not replaced, "
                                     "because what they have kept is on that host; stopped the 3 other ranks"));
+}
+
+TEST_F(ReplaceOnHosts, ASpareStartsTheRanksOfALostHostWhileTheOthersRun) {
+  const auto command =
+      over_ssh(shell({"-n", "2", "--spares", "1", "--replace", "2"},
+                     "made 4; echo $$ >> $F/pids-$RANK; [ $RANK != 3 ] || echo $PPID >> $F/guardian; echo from "
+                     "$RANK.$YOKE_REPLACEMENT on node $GROUP_RANK, attempt $TORCHELASTIC_RESTART_COUNT, store "
+                     "$MASTER_ADDR, copies $YOKE_STATE_COPIES; until [ -e $F/done ]; do sleep 0.05; done"));
+  const auto has_all = [&] {
+    for (int rank = 0; rank < 6; ++rank) {
+      if (file(fmt("pids-%d", rank)).empty()) return false;
+    }
+    return !file("guardian").empty();
+  };
+  ASSERT_TRUE(command->wait_until(has_all, kLong)) << command->err();
+  // clock: an agent looks once a second which ranks keep a state, and the spare's agent is there by then
+  command->wait_until([] { return false; }, milliseconds(4000));
+  kill(agent_of(file("guardian")), SIGKILL);
+  ASSERT_TRUE(command->wait_until([&] { return command->out().find("from 3.2") != std::string::npos; }, kLong))
+      << command->err();
+  make_file("done");
+  const auto result = command->wait(kLong);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("lost host 10.77.0.2: its connection was closed; the spare host 10.77.0.4 takes its "
+                        "place, and starts ranks 2-3 again, replacements 1 to 2 of 2\n"));
+  for (const auto* const text : {"[2] from 2.0", "[3] from 3.0", "[2] from 2.1", "[3] from 3.2"}) {
+    EXPECT_THAT(result.out, HasSubstr(std::string(text) + " on node 1, attempt 0, store 10.77.0.1, copies 1\n"));
+  }
+  for (const int rank : {0, 1, 4, 5}) {
+    const auto pids = file(fmt("pids-%d", rank));
+    EXPECT_EQ(std::count(pids.begin(), pids.end(), '\n'), 1) << "rank " << rank << " has kept its process";
+  }
+}
+
+/// As the reason says, also with a spare.
+TEST_F(ReplaceOnHosts, ALostHostEndsAllRanksIfTheyCannotStartOnTheSpare) {
+  struct Case {
+    std::string options, script;
+    int victim;
+    std::string reason;
+  };
+  for (const auto& [replacements, script, victim, reason] :
+       std::vector<Case>{{"1", "made 4; ", 3, "its ranks are not replaced, because only 1 of 1 replacements are left"},
+                         {"9", "made 4; ", 0, "its ranks are not replaced, because the ranks' store was there, too"},
+                         {"9", "", 3, "its ranks are not replaced, because they kept no state of a training then"}}) {
+    std::filesystem::remove(folder_.path("guardian"));
+    const auto command =
+        over_ssh(shell({"-n", "2", "--spares", "1", "--replace", replacements},
+                       script + fmt("[ $RANK != %d ] || echo $PPID > $F/guardian; meet '%s'; exec sleep 1000", victim,
+                                    (script.substr(0, 4) + replacements + std::to_string(victim)).c_str())));
+    ASSERT_TRUE(command->wait_until([&] { return !file("guardian").empty(); }, kLong)) << command->err();
+    // clock: an agent looks once a second which ranks keep a state, and the spare's agent is there by then
+    command->wait_until([] { return false; }, milliseconds(4000));
+    kill(agent_of(file("guardian")), SIGKILL);
+    const auto result = command->wait(kLong);
+    EXPECT_EQ(result.exit_code, 75);
+    EXPECT_THAT(result.err, HasSubstr(reason));
+  }
 }
 
 TEST_F(ReplaceOnHosts, ALauncherThatWasStartedByHandStartsItsRankAgain) {

@@ -5,7 +5,8 @@
 //   replace_program accumulate FOLDER STEPS [HOW]   the same, with two optimizers that step after each second and third
 //   batch replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
 //
-// HOW is ddp (the default), zero1 or fsdp.
+// HOW is ddp (the default), zero1 or fsdp. After it may come the width of the network, 64 otherwise, and the path of a
+// file for which rank 0 waits after step 20.
 // Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
 // FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
@@ -19,6 +20,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -46,11 +48,11 @@ struct Network : nn::Module {
   train::Unit<nn::LinearImpl> first{nullptr}, second{nullptr};
   nn::BatchNorm1d norm{nullptr};
   nn::Dropout dropout{nullptr};
-  Network() {
-    first = register_module("first", train::Unit<nn::LinearImpl>(16, 64));
-    norm = register_module("norm", nn::BatchNorm1d(64));
+  explicit Network(int64_t width) {
+    first = register_module("first", train::Unit<nn::LinearImpl>(16, width));
+    norm = register_module("norm", nn::BatchNorm1d(width));
     dropout = register_module("dropout", nn::Dropout(0.3));
-    second = register_module("second", train::Unit<nn::LinearImpl>(64, 4));
+    second = register_module("second", train::Unit<nn::LinearImpl>(width, 4));
   }
   at::Tensor forward(const at::Tensor& x) { return second(dropout(norm(first(x)).relu())); }
 };
@@ -63,8 +65,13 @@ train::Samples some_samples(const dist::World& world) {
   return {.data = x, .target = at::arange(count) % 4};
 }
 
+std::string gate;  // a file
+
 void say_step(const dist::World& world, int64_t step) {
-  if (world.rank() == 0) fmt::print("step {}\n", step), std::fflush(stdout);
+  if (world.rank() != 0) return;
+  fmt::print("step {}\n", step);
+  std::fflush(stdout);
+  while (step == 20 && !gate.empty() && !std::filesystem::exists(gate)) usleep(10'000);
 }
 
 /// The bits of everything that the training has changed.
@@ -203,10 +210,10 @@ void with_loop(Training<Parallel>& all, dist::World& world, const std::string& f
 }
 
 template <class Parallel>
-void run(const std::string& mode, const std::string& folder, int64_t num_steps) {
+void run(const std::string& mode, const std::string& folder, int64_t num_steps, int64_t width) {
   dist::World world;
   train::seed({.seed = 1, .deterministic = true});
-  Network network;
+  Network network(width);
   Training<Parallel> all(network, world);
   {
     const at::NoGradGuard no_grad;
@@ -227,11 +234,14 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps) 
 int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
     if (argc < 4)
-      throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW]");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW [WIDTH [GATE]]]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
-    how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps)
-    : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps)
-                    : run<Replicated>(mode, argv[2], num_steps);
+    if (argc > 6) gate = argv[6];
+    const auto width = argc > 5 ? parse_int(argv[5]).value_or(0) : 64;
+    how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps, width)
+    : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps, width)
+                    : run<Replicated>(mode, argv[2], num_steps, width);
   });
 }

@@ -62,9 +62,9 @@ class Training {
   int num_ranks_;
 };
 
-inline Words program(const std::string& mode, const TemporaryFolder& folder, int num_steps,
-                     const std::string& parallel) {
-  return {YOKE_REPLACE_PROGRAM, mode, folder.path(), std::to_string(num_steps), parallel};
+inline Words program(const std::string& mode, const TemporaryFolder& folder, int num_steps, const std::string& parallel,
+                     int width = 64) {
+  return {YOKE_REPLACE_PROGRAM, mode, folder.path(), std::to_string(num_steps), parallel, std::to_string(width)};
 }
 
 inline std::vector<std::string> final_states(const TemporaryFolder& folder, int num_ranks) {

@@ -54,8 +54,9 @@ Numbers numbers_of(const CountedGroup& group, const std::map<int64_t, Call>& cal
 
 }  // namespace
 
-Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world)
-    : store_(store.clone()), rank_(rank), interval_(interval) {
+Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world,
+                   std::function<void()> also)
+    : store_(store.clone()), rank_(rank), interval_(interval), also_(std::move(also)) {
   groups_.push_back({.group = std::move(world)});
   thread_ = std::thread([this] { publish_until_stopped(); });
 }
@@ -108,6 +109,7 @@ void Arrivals::publish_until_stopped() {
     try {
       const std::lock_guard lock(mutex_);
       const WithoutWarnings quiet;
+      if (also_ && look == Look::kRegular) also_();
       take(look);
       if (stall) say_stall(*stall);
     } catch (const std::exception&) {

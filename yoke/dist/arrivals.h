@@ -68,7 +68,9 @@ class Arrivals {
 
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
   /// the group of all ranks; its index is 0.
-  Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world);
+  /// `also`: called in each interval on this object's thread; or empty.
+  Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world,
+           std::function<void()> also = {});
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
@@ -159,6 +161,7 @@ class Arrivals {
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
   const std::chrono::milliseconds interval_;
+  const std::function<void()> also_;
   mutable std::mutex mutex_;
   std::vector<Published> groups_;
   mutable std::string heard_;               ///< The report of another rank; empty if none was read.

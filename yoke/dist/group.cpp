@@ -198,7 +198,7 @@ void Group::Job::watch(const std::shared_ptr<Impl>& impl) {
   } else {
     // A timeout that is short leaves time to find ranks in different collectives, too.
     const auto interval = std::clamp<milliseconds>(timeout / 60, milliseconds(10), milliseconds(1000));
-    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted));
+    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted), watch_of_generation());
   }
 }
 

@@ -18,7 +18,7 @@ std::vector<int64_t> Losses::ranks() const {
 void Losses::clear() {
   const std::lock_guard lock(mutex_);
   ranks_.clear();
-  any_ = false;
+  any_ = is_superseded_ = false;
 }
 
 bool GroupLosses::forgives(const std::exception_ptr& error) const {

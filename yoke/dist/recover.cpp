@@ -4,7 +4,8 @@
 //   ended              set when all ranks have called World::shutdown()
 //   generation         the highest number of a replacement that has begun
 //   generation/N       set once N has begun; wakes those who wait for it
-//   here/N/RANK        RANK has left its groups, and forms them again as generation N; their keys
+//   here/N/RANK        RANK has left its groups, and forms them again as generation N; their keys, and which
+//                      replacement that process is
 //   again/N/...        what the groups of generation N exchange
 // All ranks meet at the highest number. Whoever finds a higher one than that at which it tries, tries again there.
 #include <c10/util/Exception.h>
@@ -108,6 +109,13 @@ std::function<void()> Group::Job::check_of_generation() const {
   return [store = base_store, now = generation, rank = env.rank] {
     if (highest_generation(*store) <= now) return;
     throw RanksLost(fmt::format("rank {}: another rank was lost, and takes part again", rank), {});
+  };
+}
+
+std::function<void()> Group::Job::watch_of_generation() const {
+  if (!losses || std::getenv(variable::kStateCopies) == nullptr) return {};
+  return [store = base_store->clone(), now = generation, known = losses] {
+    if (highest_generation(*store) > now) known->set_superseded();
   };
 }
 
@@ -263,9 +271,13 @@ void World::recover() {
     least = number;
     std::vector<std::string> keys;
     for (int64_t other = 0; other < size(); ++other) keys.push_back(fmt::format("here/{}/{}", number, other));
-    std::string own;
+    auto own = fmt::format("{}", job.replacement);
     for (const auto& impl : job.groups) own += line_of(impl->key);
-    store.set(keys[static_cast<size_t>(rank())], own);
+    // A host that was given up, because it was silent, may not know it yet. Two processes of one rank must not both
+    // come.
+    if (store.compareSet(keys[static_cast<size_t>(rank())], "", own) != own) {
+      throw Error(ErrorCode::kUnavailable, "rank {}: another process has the place of this one", rank());
+    }
     while (!wait_briefly(store, keys) && highest_generation(store) == number) check(keys);
     if (highest_generation(store) != number) continue;
     job.losses->set_forgives(false);

@@ -21,6 +21,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/text.h"
+#include "yoke/dist/detail/losses.h"
 #include "yoke/dist/detail/shared_words.h"
 #include "yoke/dist/detail/store.h"
 #include "yoke/dist/shared/links.h"
@@ -117,12 +118,21 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
 std::shared_ptr<shared::Engine> make_engine(const std::shared_ptr<shared::Segment>& segment,
                                             const SharedMemoryOptions& options, shared::Links links = {},
                                             std::vector<std::string> host_names = {}) {
+  std::function<void()> check;
+  if (options.losses) {
+    check = [losses = options.losses->losses] {
+      if (!losses->is_superseded()) return;
+      throw shared::RankFailure("Connection closed: another rank has taken the place of a lost one", {},
+                                shared::RankFailure::Loss::kOfEnd);
+    };
+  }
   return std::make_shared<shared::Engine>(
       segment,
       shared::Engine::Options{.rank = options.rank,
                               .mismatch_patience = mismatch_patience(options.timeout),
                               .describe = describe_call,
-                              .host_names = std::move(host_names)},
+                              .host_names = std::move(host_names),
+                              .check = std::move(check)},
       std::move(links));
 }
 

@@ -47,7 +47,8 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
       ->capture_default_str();
   add.option("--replace", options.replace, "N",
              "The most times that one rank which a signal has killed is started again alone, while the others keep "
-             "their processes; for programs on train::Run or dist::World::recover(), on the CPU")
+             "their processes; with --spares also the ranks of a lost host; for programs on train::Run or "
+             "dist::World::recover(), on the CPU")
       ->check(in_range(0, 1'000'000, "replacements"));
   add_number(add.command, "--grace", options.grace_seconds, {"SECONDS", 0, 1e6},
              "Time between asking the ranks to stop and killing them")
@@ -114,7 +115,8 @@ void add_host_options(const Adder& add, launch::RunOptions& options) {
       ->excludes("--hosts");
   add_in_option(add.command, options.allocation)->excludes("--hosts")->excludes("--hostfile");
   add_value(add.command, "--spares", options.spares, "N",
-            "The last N hosts, or nodes, have no ranks until they take the place of lost ones at a restart")
+            "The last N hosts, or nodes, have no ranks until they take the place of lost ones: at a restart, or with "
+            "--replace while the others go on")
       ->check(in_range(0, 1'000'000, "hosts"));
   add_value(add.command, "--ssh", options.ssh, "WORDS", "Command that reaches hosts: ssh and options for it")
       ->excludes("--in")

@@ -82,6 +82,9 @@ struct Group::Job {
   void replace_none(const char* why);  ///< Says so.
   /// Throws RanksLost once ranks form the groups again; empty if none is replaced.
   std::function<void()> check_of_generation() const;
+  /// The same for the thread of Arrivals, which ends the collectives of this rank then: connections to a host that is
+  /// lost may end much later. Empty if no lost host is replaced.
+  std::function<void()> watch_of_generation() const;
   /// Throws RanksLost if `failure`, of a collective of `impl`, is due to a lost rank that will be replaced.
   /// `is_closed`: it is that of a connection that another rank has closed, which may have done so because of the lost
   /// one.

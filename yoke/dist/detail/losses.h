@@ -26,8 +26,13 @@ class Losses {
   std::vector<int64_t> ranks() const;
   void clear();
 
+  /// The groups are formed again by others. Connections to a lost host may not end by themselves, so collectives that
+  /// wait look whether this is so.
+  void set_superseded() { is_superseded_ = true; }
+  bool is_superseded() const { return is_superseded_; }
+
  private:
-  std::atomic<bool> forgives_ = false, any_ = false;
+  std::atomic<bool> forgives_ = false, any_ = false, is_superseded_ = false;
   mutable std::mutex mutex_;
   std::set<int64_t> ranks_;
 };

@@ -77,8 +77,18 @@ void Engine::stop() {
   give_up(kOwnEnd);  // before its thread ends, which looks like the end of a process
   wake_thread();
   if (thread_.joinable()) thread_.join();
-  if (mirror_) mirror_->close(is_broken_ ? milliseconds(0) : kLastWords);
+  if (mirror_) mirror_->close(is_over() ? milliseconds(0) : kLastWords);
   end_all(std::make_exception_ptr(std::runtime_error(kStopped)));
+}
+
+/// Whether nobody waits for what this rank still has to say.
+bool Engine::is_over() const {
+  try {
+    if (options_.check) options_.check();
+  } catch (const std::exception&) {
+    return true;
+  }
+  return is_broken_;
 }
 
 void Engine::end_all(const std::exception_ptr& error) {

@@ -97,6 +97,8 @@ class Engine {
     std::chrono::milliseconds mismatch_patience{};
     std::string (*describe)(const Header& header) = nullptr;  ///< What a call is, in words.
     std::vector<std::string> host_names = {};                 ///< By rank; empty on one host.
+    /// Called now and then while collectives or messages wait, on any thread, to end them by an exception; or empty.
+    std::function<void()> check = {};
   };
   /// `links`: the connections to ranks of other hosts, if the group has any. When it returns, other ranks notice if
   /// this process ends.
@@ -181,6 +183,7 @@ class Engine {
   std::exception_ptr set_broken(std::exception_ptr error);
   /// Nobody drives a transfer that waits for a slot, so the thread looks whether the ranks that occupy it have ended.
   void look_around_for_slots();
+  bool is_over() const;
   /// Ends those that nobody drives.
   void end_all(const std::exception_ptr& error);
 

@@ -58,6 +58,7 @@ bool Engine::move_messages(bool looks_around) {
 
 /// Throws if there is a reason not to wait any longer. Returns whether something has moved.
 bool Engine::check_messages(Transfers& ended) {
+  if (options_.check && !messages_.are_none()) options_.check();
   std::vector<int64_t> others;
   for (int64_t rank = 0; rank < num_ranks_; ++rank) {
     if (rank != rank_) others.push_back(rank);

@@ -14,6 +14,7 @@ namespace yoke::dist::shared {
 /// Throws if there is a reason not to wait any longer.
 Engine::Step Engine::look_around(Transfer& transfer) {
   if (is_stopping_) throw std::runtime_error(kStopped);
+  if (options_.check) options_.check();
   const auto missing = missing_ranks(transfer);
   if (lost_rank(missing)) {
     const auto step = advance(transfer);  // what that rank published before it ended is there now
@@ -165,6 +166,7 @@ void Engine::look_around_for_slots() {
       if (rank != rank_ && segment_->state(rank).consumed.load() < before(**waiting)) missing.push_back(rank);
     }
     try {
+      if (options_.check) options_.check();
       if (!missing.empty()) check_missing(missing, **waiting);
     } catch (const std::exception&) {
       error = std::current_exception();

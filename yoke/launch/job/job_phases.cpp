@@ -114,7 +114,9 @@ void JobPolicy::begin_start(Time now) {
             .world_size = 0,
             .restart_count = ranks_.num_starts(),
             .master_addr = address,
-            .is_elastic = nodes_.is_elastic()};
+            .is_elastic = nodes_.is_elastic(),
+            .has_spares = spec_.replacements > 0 && nodes_.membership.num_spares > 0 && chosen_.size() > 1};
+  places_.clear();
   std::vector<std::string> hosts;
   roles_.clear();
   for (size_t node_rank = 0; node_rank < chosen_.size(); ++node_rank) {
@@ -166,6 +168,7 @@ void JobPolicy::start_next() {
     place_.first_role_rank = std::exchange(role.started, role.started + member.info.num_ranks);
     place_.role_world_size = role.all;
     member.state = MemberState::kRunning;
+    places_.push_back(place_);
     order(StartNode{chosen_[index], place_});
     ++place_.node_rank;
     return;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -83,6 +84,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kCannotRun: tell(ranks_.on_cannot_run(event.rank, printable(event.text), event.value, now)); break;
     case Kind::kCannotStart: tell(ranks_.on_cannot_start(event.rank, event.value, now)); break;
     case Kind::kState: tell(ranks_.on_state(event.rank, static_cast<char>(event.value), now)); break;
+    case Kind::kKeeps: ranks_.on_keeps(event.rank, event.value != 0); break;
     case Kind::kStoreEnded: tell(ranks_.on_store_ended(event.pid, on_host(member), event.value, now)); break;
     case Kind::kLeftBehind: tell(ranks_.on_left_behind(event.pid, on_host(member))); break;
     case Kind::kGuardianLost: on_guardian_lost(id, member, event.pid, now); break;
@@ -208,9 +210,7 @@ void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now
   if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
   const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
   if (takes_part(before)) {
-    const auto* const kept =
-        spec_.replacements > 0 ? "; its ranks are not replaced, because what they have kept is on that host" : "";
-    tell(ranks_.on_node_lost(text + kept, member.ranks, nodes_.is_elastic(), now));
+    on_host_lost(id, member, text, now);
   } else if (before != MemberState::kConnecting) {
     if (!spec_.quiet && !member.leaves_with) say(text);
   } else if (!member.host) {
@@ -221,6 +221,48 @@ void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now
     tell(ranks_.on_refused(exit_status(ErrorCode::kUnavailable),
                            fmt::format("cannot use host {}: {}", printable(member.name), printable(why)), now));
   }
+}
+
+/// A spare takes the node's place while the others run, if ranks may be replaced. Otherwise all ranks end.
+void JobPolicy::on_host_lost(int id, const Member& lost, const std::string& text, Time now) {
+  const auto end_all = [&](const std::string& why) {
+    tell(ranks_.on_node_lost(text + why, lost.ranks, nodes_.is_elastic(), now));
+  };
+  if (spec_.replacements == 0) return end_all("");
+  const auto not_replaced = [&](const char* why) {
+    end_all(fmt::format("; its ranks are not replaced, because {}", why));
+  };
+  if (nodes_.membership.num_spares == 0) return not_replaced("what they have kept is on that host");
+  const auto chosen = std::ranges::find(chosen_, id);
+  const auto node_rank = static_cast<size_t>(chosen - chosen_.begin());
+  if (node_rank == 0) return not_replaced("the ranks' store was there, too");
+  const auto spare = find_spare(lost);
+  if (node_rank >= places_.size()) return end_all("");  // it has not started
+  if (!spare) return not_replaced("no spare host with as many ranks is there");
+  auto& member = members_.at(*spare);
+  auto decision = ranks_.on_host_lost(text, lost.ranks, printable(member.name), now);
+  if (decision.first_replacement == 0) return tell(decision);
+  if (spec_.quiet) decision.notice.clear();
+  tell(decision);
+  *chosen = *spare;
+  member.ranks = lost.ranks;
+  member.state = MemberState::kRunning;
+  auto place = places_[node_rank];
+  place.first_replacement = decision.first_replacement;
+  order(StartNode{*spare, place});
+}
+
+/// A node that waits, with as many ranks as the lost one, to start them in its place.
+std::optional<int> JobPolicy::find_spare(const Member& lost) const {
+  for (const auto& [id, member] : members_) {
+    const auto& info = member.info;
+    if (member.state == MemberState::kWaiting && !member.leaves_with &&
+        std::ranges::find(chosen_, id) == chosen_.end() && info.num_ranks == lost.info.num_ranks &&
+        info.role == lost.info.role && info.replacements == spec_.replacements) {
+      return id;
+    }
+  }
+  return std::nullopt;
 }
 
 bool JobPolicy::too_few_hosts_left() const {

@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, NodeEvent>> node_events() {
           {"kExited 0", {.kind = Kind::kExited, .rank = 1, .pid = 11}},
           {"kExited 3", {.kind = Kind::kExited, .rank = 1, .pid = 11, .value = W_EXITCODE(3, 0)}},
           {"kState", {.kind = Kind::kState, .rank = 1, .pid = 11, .value = 'D'}},
+          {"kKeeps", {.kind = Kind::kKeeps, .rank = 1, .value = 1}},
           {"kStoreEnded", {.kind = Kind::kStoreEnded, .pid = 9, .value = SIGKILL}},
           {"kLeftBehind", {.kind = Kind::kLeftBehind, .pid = 9}},
           {"kGuardianLost", {.kind = Kind::kGuardianLost, .pid = 9}},

@@ -24,8 +24,10 @@ inline std::string text_of(const StartNode& one) {
   const auto role = place.role_world_size == place.world_size
                         ? std::string()
                         : fmt::format(", in its role {} of {}", place.first_role_rank, place.role_world_size);
-  return fmt::format("start {} as node {} of {}, rank {} of {}{}, port {}", one.node, place.node_rank, place.num_nodes,
-                     place.first_rank, place.world_size, role, place.master_port);
+  const auto replacement =
+      place.first_replacement == 0 ? std::string() : fmt::format(", replacement {}", place.first_replacement);
+  return fmt::format("start {} as node {} of {}, rank {} of {}{}, port {}{}", one.node, place.node_rank,
+                     place.num_nodes, place.first_rank, place.world_size, role, place.master_port, replacement);
 }
 inline std::string text_of(const TellNode& one) {
   switch (one.order) {

@@ -257,6 +257,32 @@ RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std:
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }
 
+RankPolicy::Decision RankPolicy::on_host_lost(const std::string& why, const std::set<int64_t>& ranks_of_host,
+                                              const std::string& spare, Time now) {
+  if (attempt_.state != State::kRunning) return on_node_lost(why, ranks_of_host, false, now);
+  for (const auto rank : ranks_of_host) attempt_.alive.erase(rank);
+  const auto verdict =
+      replace_rule_.judge(HostLoss{.num_ranks = static_cast<int64_t>(ranks_of_host.size()),
+                                   .keep_state = std::ranges::includes(attempt_.keepers, ranks_of_host),
+                                   .has_survivors = !attempt_.alive.empty(),
+                                   .some_have_left = !attempt_.left.empty()});
+  if (!verdict.replaces) {
+    return on_node_lost(fmt::format("{}; its ranks are not replaced, because {}", why, verdict.why), ranks_of_host,
+                        false, now);
+  }
+  const auto last = replace_rule_.num_replaced();
+  const auto first = last - static_cast<int64_t>(ranks_of_host.size()) + 1;
+  for (const auto rank : ranks_of_host) {
+    attempt_.stays.erase(rank);
+    if (static_cast<size_t>(rank) < hosts_.size()) hosts_[static_cast<size_t>(rank)] = spare;
+  }
+  return {.notice = fmt::format("{}: {}; the spare host {} takes its place, and starts {} again, replacement{} of {}",
+                                options_.name, why, spare, these_ranks({ranks_of_host.begin(), ranks_of_host.end()}),
+                                first == last ? fmt::format(" {}", first) : fmt::format("s {} to {}", first, last),
+                                options_.replacements),
+          .first_replacement = first};
+}
+
 RankPolicy::Decision RankPolicy::on_node_leaving(const std::string& why, int signal, Time now) {
   if (attempt_.state != State::kRunning) return {};
   attempt_.again = Attempt::Again::kFree;
@@ -364,6 +390,14 @@ bool RankPolicy::will_begin_again() const {
     case Attempt::Again::kFree: return true;
   }
   return false;
+}
+
+void RankPolicy::on_keeps(int64_t rank, bool keeps) {
+  if (keeps) {
+    attempt_.keepers.insert(rank);
+  } else {
+    attempt_.keepers.erase(rank);
+  }
 }
 
 void RankPolicy::on_report(int64_t rank, const RankReport& report) {

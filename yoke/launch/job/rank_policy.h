@@ -72,6 +72,8 @@ class RankPolicy {
       int64_t number = 0;  ///< From 1.
     };
     std::optional<Replacement> replacement = {};  ///< A rank that is to start again alone.
+    int64_t first_replacement =
+        0;  ///< Of on_host_lost(): the number of the first rank that starts again; 0: none does.
   };
 
   explicit RankPolicy(RankPolicyOptions options)
@@ -113,6 +115,9 @@ class RankPolicy {
   /// A node with these ranks was lost. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without
   /// this node, so the loss is not a failure.
   Decision on_node_lost(const std::string& why, const std::set<int64_t>& ranks, bool is_planned, Time now);
+  /// The same, if the host `spare` waits and can take that node's place: whether the ranks start again there, while the
+  /// others run.
+  Decision on_host_lost(const std::string& why, const std::set<int64_t>& ranks, const std::string& spare, Time now);
   /// A node leaves the job. The ranks are stopped, and start again on the other nodes.
   Decision on_node_leaving(const std::string& why, int signal, Time now);
   /// A node could not prepare for a start, or could not start its ranks.
@@ -121,6 +126,8 @@ class RankPolicy {
   std::optional<Time> next_time() const;  ///< When on_time() must be called.
 
   void on_report(int64_t rank, const RankReport& report);
+  /// Whether a rank keeps a state of its training. Only known of jobs with spares.
+  void on_keeps(int64_t rank, bool keeps);
 
   struct Restart {
     std::string notice;             ///< The reason, for the user.
@@ -177,6 +184,7 @@ class RankPolicy {
     FailureFacts facts;
     std::map<int64_t, int> pids;
     std::map<int64_t, Stay> stays;     ///< Of ranks that run.
+    std::set<int64_t> keepers;         ///< The ranks that keep a state of their training.
     std::map<int64_t, int64_t> steps;  ///< That ranks reported.
     std::string no_restart;            ///< Why no start follows, if the restart rule says more than the limit.
     /// Whether a new start may follow. With kCounted the restart rule decides.

@@ -19,6 +19,13 @@ struct RankLoss {
   bool some_have_left = false;  ///< Whether a rank has ended with status 0: the training is over there.
 };
 
+/// A host that was lost, with all its ranks.
+struct HostLoss {
+  int64_t num_ranks = 0;
+  bool keep_state = true;  ///< Whether each of them kept a state of the training, when last heard of.
+  bool has_survivors = true, some_have_left = false;
+};
+
 /// A rank is replaced if a signal killed it, as by the kernel's killer of processes, by an administrator or by a fault
 /// of memory. A rank that ends by itself with another status than 0 has decided to fail: its program would do so again.
 /// That includes ranks that cannot go on after the loss of another one. The same holds for a rank that the same signal
@@ -35,6 +42,8 @@ class ReplaceRule {
   };
   /// If it replaces the rank, it counts.
   Verdict judge(const RankLoss& loss);
+  /// Whether the ranks start again on another host; each of them counts.
+  Verdict judge(const HostLoss& loss);
 
   int64_t num_replaced() const { return num_replaced_; }
 
@@ -44,6 +53,8 @@ class ReplaceRule {
     int wait_status;
     bool operator==(const Failure&) const = default;
   };
+
+  std::string why_none_is_left() const;
 
   int64_t limit_;
   int64_t num_replaced_ = 0;

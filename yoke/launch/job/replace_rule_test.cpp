@@ -28,6 +28,27 @@ TEST(ReplaceRule, DoesNothingUnlessAskedFor) {
   EXPECT_EQ(verdict.why, "");
 }
 
+TEST(ReplaceRule, EachRankOfALostHostCounts) {
+  ReplaceRule rule(5);
+  EXPECT_TRUE(rule.judge(HostLoss{.num_ranks = 2}).replaces);
+  EXPECT_TRUE(rule.judge({.rank = 3, .wait_status = SIGKILL, .step = 7}).replaces);
+  EXPECT_EQ(rule.num_replaced(), 3);
+  EXPECT_TRUE(rule.judge(HostLoss{.num_ranks = 2}).replaces);
+  EXPECT_EQ(rule.judge(HostLoss{.num_ranks = 2}).why, "5 replacements were made already");
+
+  const auto why_not = [](const HostLoss& loss) {
+    ReplaceRule fresh(3);
+    const auto verdict = fresh.judge(loss);
+    EXPECT_FALSE(verdict.replaces);
+    EXPECT_EQ(fresh.num_replaced(), 0);
+    return verdict.why;
+  };
+  EXPECT_EQ(why_not({.num_ranks = 4}), "only 3 of 3 replacements are left");
+  EXPECT_THAT(why_not({.num_ranks = 1, .keep_state = false}), testing::HasSubstr("they kept no state"));
+  EXPECT_THAT(why_not({.num_ranks = 1, .has_survivors = false}), testing::HasSubstr("no other rank runs"));
+  EXPECT_THAT(why_not({.num_ranks = 1, .some_have_left = true}), testing::HasSubstr("ended with status 0"));
+}
+
 TEST(ReplaceRule, ARankThatFailsByItselfIsNotReplaced) {
   ReplaceRule rule(2);
   const auto verdict = rule.judge({.wait_status = kExitWithOne});

@@ -220,12 +220,14 @@ class Head : public Launcher {
     for (const auto rank : member.ranks) {
       const auto local_rank = rank - order.place.first_rank;
       const auto streams = node.streams(local_rank);
-      job_.ranks.push_back({.rank = rank,
-                            .local_rank = local_rank,
-                            .host = member.info.host,
-                            .out = streams.out,
-                            .err = streams.err,
-                            .prefix = prefix(rank)});
+      std::erase_if(job_.ranks, [&](const JobRank& one) { return one.rank == rank; });  // on a host that was lost
+      const auto next = std::ranges::find_if(job_.ranks, [&](const JobRank& one) { return one.rank > rank; });
+      job_.ranks.insert(next, {.rank = rank,
+                               .local_rank = local_rank,
+                               .host = member.info.host,
+                               .out = streams.out,
+                               .err = streams.err,
+                               .prefix = prefix(rank)});
     }
   }
 

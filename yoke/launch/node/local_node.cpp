@@ -187,6 +187,8 @@ void LocalNode::start(const NodePlace& place) {
     plan_ranks(place);
     send_plan();
     has_failed_ = false;
+    has_spares_ = place.has_spares;
+    keeps_.clear();
     state_ = State::kRunning;
   } catch (const Error& error) {
     // The guardian may be waiting for the rest of the plan, so it must be told that this start is over.
@@ -365,6 +367,7 @@ void LocalNode::handle(LoopTime now) {
   for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
   if (const auto next = states_.next_time(); next && now >= *next) {
     tell_states(states_.look(now));
+    tell_who_keeps();
     memory_kills_.look();
   }
   reader_.read(state_ == State::kDraining);
@@ -437,6 +440,18 @@ void LocalNode::tell_states(const std::vector<ProcessStates::Change>& changes) {
   if (state_ != State::kRunning) return;
   for (const auto& [pid, state] : changes) {
     tell({.kind = Kind::kState, .rank = rank_of_.at(pid), .pid = static_cast<int>(pid), .value = state});
+  }
+}
+
+/// If this host is lost, the head cannot ask any more.
+void LocalNode::tell_who_keeps() {
+  if (state_ != State::kRunning || !has_spares_) return;
+  for (const auto& plan : plans_) {
+    if (plan.is_store || plan.state_file.empty()) continue;
+    const bool keeps = read_kept_step(plan.state_file).has_value();
+    if (keeps == keeps_.contains(plan.rank)) continue;
+    keeps ? static_cast<void>(keeps_.insert(plan.rank)) : static_cast<void>(keeps_.erase(plan.rank));
+    tell({.kind = Kind::kKeeps, .rank = plan.rank, .value = keeps ? 1 : 0});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,7 @@ class LocalNode : public Node {
   void lose_guardian();
   void watch(NodeEvent& event);
   void tell_states(const std::vector<ProcessStates::Change>& changes);
+  void tell_who_keeps();
   void finish();
   void send_signal(Message::Kind kind, int signal);
   void tell(const NodeEvent& event) { observer_.on_event(*this, event); }
@@ -104,6 +106,8 @@ class LocalNode : public Node {
   bool has_message_ = false;  ///< Whether a message of the guardian can be read.
   bool has_decided_ = false;  ///< Whether the decision about preloading was made.
   bool may_preload_ = false;
+  bool has_spares_ = false;   ///< NodePlace::has_spares of the last start.
+  std::set<int64_t> keeps_;   ///< The ranks of which kKeeps was told.
   bool has_failed_ = false;   ///< Whether a rank of the last start has failed.
   bool is_guardian_ = false;  ///< Whether this process is the guardian.
 };

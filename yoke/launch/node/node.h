@@ -45,6 +45,7 @@ struct NodeEvent {
     kExited,        ///< The rank's process has ended. rank, pid, value: wait status, text: more about it; may be
                     ///< empty; kept_step
     kState,         ///< The rank's process was stopped, waits in the kernel, or goes on. rank, pid, value: as in ps(1)
+    kKeeps,         ///< The rank keeps a state of its training from now on, or none any more. rank, value: 1 or 0
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid

@@ -25,7 +25,7 @@ int64_t seconds_now() {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodePlace, node_rank, num_nodes, first_rank, world_size, first_role_rank,
                                    role_world_size, restart_count, master_addr, master_port, agent_serves_store,
-                                   is_elastic)
+                                   is_elastic, has_spares, first_replacement)
 
 json to_json(const NodePlace& place) { return place; }
 

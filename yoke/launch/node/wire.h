@@ -11,7 +11,7 @@
 
 namespace yoke::launch {
 
-inline constexpr int kProtocol = 5;
+inline constexpr int kProtocol = 6;
 
 /// The first bytes that an agent started over ssh prints on standard output and error. Everything before them comes
 /// from the login shell.

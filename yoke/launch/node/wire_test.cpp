@@ -48,6 +48,13 @@ TEST(Wire, TheStepThatALostRankHasKeptArrives) {
   }
 }
 
+TEST(Wire, ANodeThatTakesALostOnesPlaceIsToldSo) {
+  NodePlace place{.node_rank = 1, .has_spares = true, .first_replacement = 4};
+  place = to_place(to_json(place));
+  EXPECT_TRUE(place.has_spares);
+  EXPECT_EQ(place.first_replacement, 4);
+}
+
 TEST(Wire, ANodeSaysHowManyRanksMayBeReplacedAndHowManySparesThereAre) {
   const NodeEvent event{.kind = NodeEvent::Kind::kReady,
                         .info = NodeInfo{.host = "b", .replacements = 3, .num_spares = 2}};

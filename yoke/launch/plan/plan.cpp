@@ -75,7 +75,8 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
     for (const auto* name : kOfTorchrunsServers) environment.erase(name);
   }
   environment.erase("TORCHELASTIC_ERROR_FILE");
-  for (const auto* name : {variable::kProgress, variable::kReplacement, variable::kRankState}) environment.erase(name);
+  for (const auto* name : {variable::kProgress, variable::kReplacement, variable::kRankState, variable::kStateCopies})
+    environment.erase(name);
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase(variable::kTerminal);
@@ -215,8 +216,10 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
     if (!one.progress_file.empty()) environment.set(variable::kProgress, one.progress_file);
     if (!one.state_file.empty()) {
-      environment.set(variable::kReplacement, "0");
+      const auto number = place.first_replacement == 0 ? 0 : place.first_replacement + local_rank;
+      environment.set(variable::kReplacement, std::to_string(number));
       environment.set(variable::kRankState, one.state_file);
+      if (place.has_spares) environment.set(variable::kStateCopies, "1");
     }
     const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {

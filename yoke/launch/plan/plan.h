@@ -22,6 +22,10 @@ struct NodePlace {
   uint16_t master_port = 0;         ///< The port of the ranks' TCPStore. Node 0 has bound it already.
   bool agent_serves_store = false;  ///< Whether the launcher of node 0 serves the store, instead of rank 0.
   bool is_elastic = false;          ///< Whether another start of the job may have more or fewer nodes.
+  bool has_spares = false;          ///< Whether another host may take this node's place while the others run.
+  /// If the node takes a lost one's place while the others run: the number of the replacement that its first rank is,
+  /// from 1. Its other ranks have the next ones.
+  int64_t first_replacement = 0;
 
   /// Whether the job has exactly one rank in this and every later start. This decides the form of its output.
   bool is_of_one_rank() const { return world_size == 1 && !is_elastic; }

@@ -284,11 +284,13 @@ Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
   const auto place = read_outer_launcher(options, surroundings.environment);
   launch.nodes = to_nodes(options, surroundings, place);
   auto& spec = launch.spec;
-  if (options.spares > 0 && (launch.nodes.is_elastic() || spec.restarts.num == 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "--spares {}: {}", options.spares,
-                launch.nodes.is_elastic()
-                    ? "an elastic job (--nnodes MIN:MAX) needs no spares, because it takes any host that is there"
-                    : "a spare takes the place of a lost host when all ranks start again; give --max-restarts, too");
+  if (options.spares > 0 && (launch.nodes.is_elastic() || (spec.restarts.num == 0 && options.replace == 0))) {
+    throw Error(
+        ErrorCode::kInvalidArgument, "--spares {}: {}", options.spares,
+        launch.nodes.is_elastic()
+            ? "an elastic job (--nnodes MIN:MAX) needs no spares, because it takes any host that is there"
+            : "a spare takes the place of a lost host when all ranks start again, or while the others go on; give "
+              "--max-restarts or --replace, too");
   }
   if (place && spec.run_id == "none") spec.run_id = place->run_id;
   spec.has_random_id = options.standalone || (spec.run_id == "none" && is_standalone_by_itself(options, launch.nodes));

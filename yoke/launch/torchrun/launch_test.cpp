@@ -227,7 +227,9 @@ TEST_F(RunLaunch, SparesAreTheLastHosts) {
   options_.nnodes = "1";
   EXPECT_EQ(nodes().membership.max_nodes, 1);
   options_.max_restarts = "0";
-  EXPECT_THAT(refusal(), HasSubstr("give --max-restarts, too"));
+  EXPECT_THAT(refusal(), HasSubstr("give --max-restarts or --replace, too"));
+  options_.replace = 1;
+  EXPECT_EQ(nodes().membership.num_spares, 1);
   options_ = {.max_restarts = "2", .spares = 1, .nnodes = "1", .node_rank = 1, .rdzv_endpoint = "a:1234"};
   EXPECT_TRUE(nodes().is_several());
   options_.node_rank = 2;

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -22,6 +23,7 @@
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/detail/rank_record.h"
 #include "yoke/train/checkpoint/detail/replica.h"
+#include "yoke/train/checkpoint/detail/state_copies.h"
 #include "yoke/train/checkpoint/train_state.h"
 
 namespace yoke::train {
@@ -121,6 +123,75 @@ at::Tensor to_tensor(std::string_view bytes) {
   return tensor;
 }
 
+void send_bytes(dist::World& world, const at::Tensor& bytes, int64_t to) {
+  world.send(at::full({1}, bytes.numel(), at::kLong), to);
+  if (bytes.numel() > 0) world.send(bytes, to);
+}
+
+at::Tensor receive_bytes(dist::World& world, int64_t from) {
+  const auto size = at::full({1}, 0, at::kLong);
+  world.receive(size, from);
+  auto bytes = at::empty({size.item<int64_t>()}, at::kByte);
+  if (bytes.numel() > 0) world.receive(bytes, from);
+  return bytes;
+}
+
+/// What all ranks have. Numbers of ranks and of steps are -1 if there is none.
+class KeptByAll {
+ public:
+  /// `own`: [ranks, 2 * (step, has tensors)]. `copies`: [ranks, ranks, 2], which copies each rank holds of each rank's
+  /// record; undefined if there are none.
+  KeptByAll(at::Tensor own, at::Tensor copies) : own_(std::move(own)), copies_(std::move(copies)) {}
+
+  int64_t num_ranks() const { return own_.size(0); }
+  bool has_record(int64_t rank, int64_t step) const { return own_of(rank, step) != nullptr; }
+  bool has_tensors(int64_t rank, int64_t step) const {
+    const auto* const one = own_of(rank, step);
+    return one != nullptr && one[1] != 0;
+  }
+  /// The first rank with the tensors.
+  int64_t donor(int64_t step) const {
+    for (int64_t rank = 0; rank < num_ranks(); ++rank) {
+      if (has_tensors(rank, step)) return rank;
+    }
+    return -1;
+  }
+  /// The first rank that holds a copy of the rank's record.
+  int64_t holder(int64_t rank, int64_t step) const {
+    for (int64_t other = 0; copies_.defined() && other < num_ranks(); ++other) {
+      const auto* const steps = copies_.const_data_ptr<int64_t>() + 2 * (other * num_ranks() + rank);
+      if (steps[0] == step || steps[1] == step) return other;
+    }
+    return -1;
+  }
+  /// The newest step of which all has been kept.
+  int64_t newest() const {
+    int64_t newest = -1;
+    for (int64_t i = 0; i < 2 * num_ranks(); ++i) {
+      const auto step = own_.const_data_ptr<int64_t>()[2 * i];
+      if (step > newest && donor(step) >= 0 && are_all_records_of(step)) newest = step;
+    }
+    return newest;
+  }
+
+ private:
+  const int64_t* own_of(int64_t rank, int64_t step) const {
+    for (int64_t i = 0; i < 2; ++i) {
+      const auto* const one = own_.const_data_ptr<int64_t>() + 2 * (2 * rank + i);
+      if (one[0] == step) return one;
+    }
+    return nullptr;
+  }
+  bool are_all_records_of(int64_t step) const {
+    for (int64_t rank = 0; rank < num_ranks(); ++rank) {
+      if (!has_record(rank, step) && holder(rank, step) < 0) return false;
+    }
+    return true;
+  }
+
+  at::Tensor own_, copies_;
+};
+
 /// Empty if nothing is kept.
 std::string rank_file(const dist::World& world, size_t index) {
   const char* const path = world.is_replaceable() ? std::getenv(variable::kRankState) : nullptr;
@@ -136,13 +207,21 @@ struct KeptStates::Impl {
   std::set<std::string> alike;  ///< The tensors that all ranks have alike.
   size_t num_slices = 0;        ///< That the state had when these were found.
   std::array<detail::RankRecord, 2> records;
+  std::optional<detail::StateCopies> copies;  ///< Only if spare hosts wait.
 
   Impl(dist::World& all_ranks, TrainState& whole)
       : world(all_ranks),
         state(whole),
-        records{detail::RankRecord(rank_file(world, 0)), detail::RankRecord(rank_file(world, 1))} {}
+        records{detail::RankRecord(rank_file(world, 0)), detail::RankRecord(rank_file(world, 1))} {
+    if (detail::StateCopies::are_wanted(world)) copies.emplace(world);
+  }
   void find_alike(size_t of_slices);
   size_t oldest() const { return kept[0].step < kept[1].step ? 0 : 1; }
+  detail::StateRecord newest_record() const {
+    const auto newest = 1 - oldest();
+    return kept[newest].step < 0 ? detail::StateRecord{}
+                                 : detail::StateRecord{kept[newest].step, records[newest].bytes()};
+  }
   void send(const KeptState& from, int64_t to) const;
   void receive(KeptState& into, int64_t from) const;
 };
@@ -176,6 +255,7 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   auto& all = *impl_;
   if (!all.world.is_replaceable()) return;
   if (all.kept[1 - all.oldest()].step == step) return;
+  if (all.copies && !all.copies->agree(step, all.newest_record())) return;  // the older state may still be needed
   const auto index = all.oldest();
   auto& kept = all.kept[index];
   auto own = all.state.own_state();
@@ -211,7 +291,15 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   kept.has_tensors = true;
   kept.step = step;
   report_progress(step);
+  if (all.copies) all.copies->begin(all.newest_record());
 }
+
+void KeptStates::skip() {
+  const c10::NoGradGuard no_grad;
+  if (impl_->copies) impl_->copies->agree(detail::StateCopies::kNoStep, impl_->newest_record());
+}
+
+bool KeptStates::has_copies() const { return impl_->copies.has_value(); }
 
 void KeptStates::Impl::send(const KeptState& from, int64_t to) const {
   FieldWriter fields;
@@ -224,21 +312,12 @@ void KeptStates::Impl::send(const KeptState& from, int64_t to) const {
     data += bytes_of_tensor(dense);
   }
   for (const auto& [name, text] : from.values) fields.add(name).add(text);
-  for (const auto* bytes : {&fields.bytes(), static_cast<const std::string*>(&data)}) {
-    world.send(at::full({1}, static_cast<int64_t>(bytes->size()), at::kLong), to);
-    if (!bytes->empty()) world.send(to_tensor(*bytes), to);
-  }
+  send_bytes(world, to_tensor(fields.bytes()), to);
+  send_bytes(world, to_tensor(data), to);
 }
 
 void KeptStates::Impl::receive(KeptState& into, int64_t from) const {
-  const auto next = [&] {
-    const auto size = at::full({1}, 0, at::kLong);
-    world.receive(size, from);
-    auto bytes = at::empty({size.item<int64_t>()}, at::kByte);
-    if (bytes.numel() > 0) world.receive(bytes, from);
-    return bytes;
-  };
-  const auto header = next(), data = next();
+  const auto header = receive_bytes(world, from), data = receive_bytes(world, from);
   FieldReader fields(bytes_of_tensor(header));
   auto rest = bytes_of_tensor(data);
   into.tensors.clear();
@@ -267,47 +346,48 @@ KeptStates::Restored KeptStates::restore() {
     numbers[2 * i] = all.kept[i].step;
     numbers[2 * i + 1] = all.kept[i].has_tensors ? 1 : 0;
   }
-  const auto gathered = world.all_gather(own);  // [ranks, 2 * (step, has tensors)]
-  const auto* const of_all = gathered.const_data_ptr<int64_t>();
-  struct Found {
-    bool has_step = false, has_tensors = false;
-  };
-  const auto find = [&](int64_t rank, int64_t step) {
-    for (size_t i = 0; i < 2; ++i) {
-      const auto* const one = of_all + 4 * rank + 2 * static_cast<int64_t>(i);
-      if (one[0] == step) return Found{true, one[1] != 0};
-    }
-    return Found{};
-  };
-  int64_t step = -1, donor = -1;
-  for (int64_t of = 0; of < 2 * world.size(); ++of) {
-    const auto candidate = of_all[2 * of];
-    if (candidate <= step) continue;
-    int64_t first = -1;
-    bool is_common = true;
-    for (int64_t rank = world.size() - 1; rank >= 0; --rank) {
-      const auto found = find(rank, candidate);
-      is_common &= found.has_step;
-      if (found.has_tensors) first = rank;
-    }
-    if (is_common && first >= 0) step = candidate, donor = first;
+  const auto own_of_all = world.all_gather(own);
+  at::Tensor copies_of_all;
+  if (all.copies) {
+    all.copies->begin_again();
+    copies_of_all = world.all_gather(at::tensor(all.copies->steps(), at::kLong));
   }
+  const KeptByAll of_all(own_of_all, copies_of_all);
+  const auto step = of_all.newest(), donor = of_all.donor(step);
   if (step < 0) {
     throw Error(ErrorCode::kUnavailable,
-                "rank {}: ranks were lost, and there is no state of one step that all ranks have kept: it happened "
-                "before the first step, or too many ranks were lost at once",
-                world.rank());
+                "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{}: it happened "
+                "before the first step{}, or too many ranks were lost at once",
+                world.rank(), all.copies ? ", or another host for them" : "", all.copies ? "s" : "");
   }
-  const size_t index = all.kept[0].step == step ? 0 : 1;
+  size_t index = all.kept[0].step == step ? 0 : 1;
+  if (all.kept[index].step != step) {
+    index = all.oldest();
+    all.kept[index] = {};
+  }
   auto& kept = all.kept[index];
   for (int64_t rank = 0; rank < world.size(); ++rank) {
-    if (find(rank, step).has_tensors) continue;
+    if (of_all.has_record(rank, step)) continue;
+    const auto holder = of_all.holder(rank, step);
+    if (world.rank() == holder) send_bytes(world, all.copies->find(rank, step), rank);
+    if (world.rank() != rank) continue;
+    const auto record = receive_bytes(world, holder);
+    const std::array pieces = {bytes_of_tensor(record)};
+    all.records[index].write(step, pieces);
+    kept.step = step;
+  }
+  for (int64_t rank = 0; rank < world.size(); ++rank) {
+    if (of_all.has_tensors(rank, step)) continue;
     if (world.rank() == donor) all.send(kept, rank);
     if (world.rank() == rank) all.receive(kept, donor);
   }
   if (all.kept[1 - index].step > step) {
     all.records[1 - index].clear();
     all.kept[1 - index].step = -1;
+  }
+  if (all.copies) {  // so that the loss of another host, from now on, is like that of the first one
+    all.copies->forget_after(step);
+    all.copies->send_now({step, all.records[index].bytes()});
   }
   auto part = read_record(all.records[index]);
   TrainState::OwnState whole;

@@ -36,6 +36,10 @@ class TrainState;
 /// buffers, the rank's part of what ZeRO-1 and FSDP divide, and tensors of which nobody knows whether the ranks have
 /// them alike.
 ///
+/// If spare hosts wait for lost ones (`yoke run --replace --spares`), each rank also sends what is in its files to a
+/// rank of the next host, which keeps the copies of two states in memory. That happens while the ranks compute.
+/// Constructor, keep() and skip() are collective then.
+///
 /// Job      nothing is kept, and keep() returns at once, unless lost ranks are replaced (World::is_replaceable).
 /// Memory   two copies of the tensors in the state. The kernel has the files in memory, too, and also writes them to
 /// the
@@ -44,17 +48,22 @@ class TrainState;
 /// Lifetime `world` and `state` outlive it. The parts are added to the state before the first keep().
 class KeptStates {
  public:
-  /// Errors  as errno says: the files cannot be read.
+  /// Collective, if spare hosts wait. Errors  as errno says: the files cannot be read.
   KeptStates(dist::World& world, TrainState& state);
   /// From here on, the launcher does not replace this rank.
   ~KeptStates();
   KeptStates(const KeptStates&) = delete;
   KeptStates& operator=(const KeptStates&) = delete;
 
-  /// Not collective, but all ranks keep the states of the same steps. `step`: the number of steps made; a state of this
-  /// step that is the newest one already is left as it is. `note` comes back with it.
-  /// Errors  as errno says: a file cannot be written, because the file system is full.
+  /// All ranks keep the states of the same steps; collective only if spare hosts wait. `step`: the number of steps
+  /// made; a state of this step that is the newest one already is left as it is. `note` comes back with it. Errors  as
+  /// errno says: a file cannot be written, because the file system is full. RanksLost, if spare hosts wait.
   void keep(int64_t step, const std::string& note = {});
+  /// Instead of keep(), on a rank that may have to leave this step out alone: if spare hosts wait, no rank keeps it
+  /// then.
+  void skip();
+  /// Whether spare hosts wait.
+  bool has_copies() const;
 
   struct Restored {
     int64_t step = 0;
@@ -63,7 +72,8 @@ class KeptStates {
   /// Collective, after World::recover(). Loads the newest state that all ranks have, and returns its step. Gradients of
   /// modules become undefined.
   /// Errors  RanksLost: a rank was lost meanwhile; recover and restore again. kUnavailable: there is no state that all
-  ///         ranks have, because none was kept before a rank was lost, or too many ranks were lost at once.
+  ///         ranks have, or another host for them, because none was kept before a rank was lost, or too many ranks or
+  ///         hosts were lost at once.
   Restored restore();
 
  private:

@@ -40,12 +40,16 @@ bool Run::Impl::has_unused_gradients() const {
 
 void Run::Impl::keep() {
   if (!kept) return;
+  if (is_accumulating) return kept->skip();
   FieldWriter place;
   place.add(schedule_step).add(text_of(position));
   try {
     kept->keep(step, place.bytes());
+  } catch (const dist::RanksLost&) {
+    throw;
   } catch (const Error& error) {
-    kept.reset();  // a rank that is lost then ends the job
+    if (kept->has_copies()) throw;  // the others would wait for this rank in the next step
+    kept.reset();                   // a rank that is lost then ends the job
     world.forgive_losses(false);
     if (is_rank_0()) options.checkpoints.warn(fmt::format("lost ranks cannot be replaced: {}", error.what()));
   }

@@ -254,7 +254,7 @@ void Run::begin_batches() {
   run.is_in_batches = !run.has_empty_rest;
   run.num_ended_before = num_steps_ended();
   if (run.kept) run.optimized = run.state.optimized();
-  if (run.is_in_batches && !run.is_accumulating && !run.world.needs_recovery()) run.keep();
+  if (run.is_in_batches && !run.world.needs_recovery()) run.keep();
   run.begin_watching();
 }
 
@@ -331,7 +331,7 @@ void Run::end_batch_firmly(int64_t num_samples) {
     run.save_async();
     run.last_saved = run.step;
   }
-  if (!run.is_stopped && !run.is_accumulating) run.keep();
+  if (!run.is_stopped) run.keep();
   detail::enter(detail::Phase::kData);
 }
 

@@ -95,7 +95,7 @@ struct Run::Impl {
   void begin_output(int64_t num_complete);
   void watch_for_losses();  ///< If lost ranks are replaced.
   bool has_unused_gradients() const;
-  void keep();       ///< Keeps the state of `step`, if lost ranks are replaced.
+  void keep();       ///< Keeps the state of `step`, if lost ranks are replaced and no gradients are unused.
   void take_kept();  ///< Collective. Returns to the newest state that all ranks have kept.
   int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});

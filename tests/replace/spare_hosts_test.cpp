@@ -1,0 +1,230 @@
+// Kills whole hosts of a training under `yoke run --replace --spares` over ssh: the agent, the guardian and all ranks
+// of a network namespace at once. Spare hosts start the ranks again while the others go on.
+//
+// Oracle: the same training without a kill. All that it has in the end has the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/nodes/network.h"
+#include "tests/replace/training.h"
+
+namespace yoke {
+namespace {
+
+using test::CommandOptions;
+using test::final_states;
+using test::Network;
+using test::program;
+using test::TemporaryFolder;
+using test::Training;
+using test::Words;
+
+using testing::HasSubstr;
+
+constexpr int kNumNodes = 3, kNumSpares = 2, kAllHosts = kNumNodes + kNumSpares, kRanksOfNode = 2;
+constexpr int kAllRanks = kNumNodes * kRanksOfNode;
+/// Gradients of 45 KB: large enough to pass between the hosts in rounds.
+constexpr int kWidth = 512;
+
+class SpareHosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = Network::why_not(); !why.empty()) GTEST_SKIP() << why;
+    if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
+    network_ = std::make_unique<Network>(kAllHosts);
+    network_->start_sshd(tag_);
+    for (int host = 0; host < kAllHosts; ++host) {
+      const auto link = test::run({.argv = network_->on(host, {"readlink", "/proc/self/ns/net"})}).out;
+      namespaces_.push_back(link.substr(0, link.find(']') + 1));
+    }
+  }
+
+  void TearDown() override {
+    if (!network_) return;
+    EXPECT_TRUE(test::wait_until([&] { return test::processes_with_tag(tag_).empty(); })) << "processes are left";
+  }
+
+  CommandOptions on_hosts(const Words& options, const Words& program, int num_hosts = kAllHosts) const {
+    std::string hosts;
+    for (int host = 0; host < num_hosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
+    Words argv = {YOKE_COMMAND, "run", "--hosts", hosts, "--ssh", network_->ssh(), "-n", std::to_string(kRanksOfNode)};
+    argv.insert(argv.end(), options.begin(), options.end());
+    argv.emplace_back("--");
+    argv.insert(argv.end(), program.begin(), program.end());
+    return {.argv = network_->on(Network::kOutside, argv), .environment = {{"YOKE_TEST_TAG", tag_}}};
+  }
+
+  /// What the job has started on a host.
+  std::vector<pid_t> processes_on(int host) const {
+    std::vector<pid_t> processes;
+    for (const auto pid : test::processes_with_tag(tag_)) {
+      std::error_code error;
+      const auto link = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/ns/net", error).string();
+      if (link.substr(0, link.find(']') + 1) == namespaces_[static_cast<size_t>(host)]) processes.push_back(pid);
+    }
+    return processes;
+  }
+  void kill_host(int host) const {
+    for (const auto pid : processes_on(host)) kill(pid, SIGKILL);
+  }
+  /// Whether a host without ranks waits for the loss of another one: its agent has a guardian.
+  bool has_spare(const std::array<int, kNumNodes>& hosts) const {
+    for (int host = 0; host < kAllHosts; ++host) {
+      if (std::find(hosts.begin(), hosts.end(), host) == hosts.end() && processes_on(host).size() >= 2) return true;
+    }
+    return false;
+  }
+  /// The host that took the place of another one last, in the messages of the launcher.
+  static int last_spare(const std::string& err) {
+    const std::string text = "the spare host 10.77.0.";
+    const auto at = err.rfind(text);
+    return at == err.npos ? -1 : std::stoi(err.substr(at + text.size())) - 1;
+  }
+  static size_t num_moves(const std::string& err) {
+    size_t count = 0;
+    for (auto at = err.find("takes its place, and starts"); at != err.npos; at = err.find("takes its place", at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+
+  /// The training, which waits after step 20.
+  static Words gated(Words words, const TemporaryFolder& folder) {
+    words.push_back(folder.path("gate"));
+    return words;
+  }
+  /// Lets it go on once the launcher knows that all ranks keep states, and the spares are there.
+  bool wait_until_replaceable(Training& job, const TemporaryFolder& folder) const {
+    const auto is_there = [&](int host) { return processes_on(host).size() >= 2; };
+    const bool is_at_gate = job.command().wait_until(
+        [&] { return job.steps().first >= 20 && is_there(kNumNodes) && is_there(kNumNodes + 1); });
+    // clock: an agent tells the launcher once a second which ranks keep a state
+    job.command().wait_until([] { return false; }, test::milliseconds(3000));
+    folder.write("gate", "");
+    return is_at_gate && job.wait_for_steps(3);
+  }
+
+  std::unique_ptr<Network> network_;
+  std::vector<std::string> namespaces_;
+  const std::string tag_ = test::new_tag();
+};
+
+class SpareHostsOf : public SpareHosts, public testing::WithParamInterface<std::tuple<std::string, std::string>> {};
+
+TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
+  const auto& [mode, parallel] = GetParam();
+  const bool is_long = std::getenv("YOKE_LONG") != nullptr;
+  const int num_kills = is_long ? 60 : 2;
+  const int num_steps = is_long ? 200 * num_kills : 500;
+
+  const TemporaryFolder expected;
+  const auto undisturbed =
+      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel, kWidth), kNumNodes), kAllRanks)
+          .command()
+          .wait(test::milliseconds(500'000));
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+
+  const TemporaryFolder folder;
+  Training job(on_hosts({"--preload", "--spares", std::to_string(kNumSpares), "--replace",
+                         std::to_string(num_kills * kRanksOfNode)},
+                        gated(program(mode, folder, num_steps, parallel, kWidth), folder)),
+               kAllRanks);
+  auto& command = job.command();
+  ASSERT_TRUE(wait_until_replaceable(job, folder)) << command.out() << command.err();
+  std::mt19937 random(7);
+  std::array<int, kNumNodes> hosts = {0, 1, 2};
+  int num_killed = 0;
+  for (; num_killed < num_kills && job.steps().first < num_steps - 50; ++num_killed) {
+    const auto node = 1 + random() % (kNumNodes - 1);  // the first host has the store
+    ASSERT_TRUE(command.wait_until([&] { return has_spare(hosts); })) << command.err();
+    const auto before = job.pids();
+    usleep(random() % 5000);  // a random place in a step
+    kill_host(hosts[node]);
+    const auto moves = static_cast<size_t>(num_killed) + 1;
+    ASSERT_TRUE(command.wait_until([&] { return num_moves(command.err()) == moves; }))
+        << command.out() << command.err();
+    hosts[node] = last_spare(command.err());
+    for (int rank = 0; rank < kAllRanks; ++rank) {
+      const bool is_lost = rank / kRanksOfNode == static_cast<int>(node);
+      if (!is_lost) continue;
+      ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << command.out() << command.err();
+    }
+    ASSERT_TRUE(job.wait_for_steps(static_cast<int>(3 + random() % 3))) << command.out() << command.err();
+    for (const auto& [rank, pid] : before) {
+      if (rank / kRanksOfNode == static_cast<int>(node)) continue;
+      EXPECT_EQ(job.pids()[rank], pid) << "a survivor has another process";
+    }
+  }
+  EXPECT_EQ(num_killed, num_kills) << "the training was too short";
+  const auto result = command.wait(test::milliseconds(500'000));
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
+  for (const auto& state : final_states(folder, kAllRanks)) EXPECT_GT(state.size(), 30'000u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SpareHostsOf,
+                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp")),
+                         [](const auto& one) { return std::get<0>(one.param) + "_" + std::get<1>(one.param); });
+
+/// The copies of a rank are on the next host, so two neighbours at once are too many.
+TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
+  const TemporaryFolder folder;
+  Training job(
+      on_hosts({"--spares", "2", "--replace", "9"}, gated(program("run", folder, 1'000'000, "ddp", kWidth), folder)),
+      kAllRanks);
+  ASSERT_TRUE(wait_until_replaceable(job, folder)) << job.command().out() << job.command().err();
+  kill_host(1);
+  kill_host(2);
+  const auto result = job.command().wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err,
+              HasSubstr("there is no state of one step that all ranks have kept, or another host for them"));
+}
+
+TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {
+  const TemporaryFolder folder;
+  Training job(
+      on_hosts({"--spares", "2", "--replace", "9"}, gated(program("loop", folder, 1'000'000, "ddp", kWidth), folder)),
+      kAllRanks);
+  ASSERT_TRUE(wait_until_replaceable(job, folder)) << job.command().out() << job.command().err();
+  kill_host(0);
+  const auto result = job.command().wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.1"));
+}
+
+/// Nothing closes the connections of the ranks to that host, and the host itself does not know that it is lost.
+TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
+  constexpr int kNumSteps = 500;
+  const TemporaryFolder expected, folder;
+  const auto undisturbed =
+      Training(on_hosts({}, program("run", expected, kNumSteps, "fsdp", kWidth), kNumNodes), kAllRanks)
+          .command()
+          .wait();
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+  Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "8"},
+                        gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
+               kAllRanks);
+  ASSERT_TRUE(wait_until_replaceable(job, folder)) << job.command().out() << job.command().err();
+  network_->cut(1);
+  const auto result = job.command().wait();
+  network_->mend(1);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("lost host 10.77.0.2: it sent nothing for "));
+  EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
+}
+
+}  // namespace
+}  // namespace yoke
