@@ -108,7 +108,8 @@ endfunction()
 # yoke_precompile(TARGET [WITHOUT_TORCH]): the executable TARGET has yoke_test_options, and begins with the precompiled
 # headers of tests/headers/torch.cpp, or of tests/headers/machine.cpp. These include what changes with its packages only.
 # Clang writes a precompiled header where it would write an object, so an object library has it. Without time stamps in it,
-# ccache finds it equal in other builds.
+# ccache finds it equal in other builds. It has the path of its source, so another checkout must not use it: ccache gets no
+# base directory.
 function(yoke_precompile target)
   cmake_parse_arguments(ARG "WITHOUT_TORCH" "" "" ${ARGN})
   yoke_test_options(${target})
@@ -133,6 +134,12 @@ function(yoke_precompile target)
     endif()
     target_compile_options(${headers} PRIVATE -x c++-header -fPIE -fpch-instantiate-templates
                            "SHELL:-Xclang -fno-pch-timestamp")
+    if(YOKE_CCACHE)
+      get_target_property(launcher ${headers} CXX_COMPILER_LAUNCHER)
+      string(REPLACE "${YOKE_CCACHE}" "${CMAKE_COMMAND};-E;env;--unset=CCACHE_BASEDIR;${YOKE_CCACHE}" launcher
+             "${launcher}")
+      set_target_properties(${headers} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
+    endif()
     add_custom_target(${headers}_done DEPENDS $<TARGET_OBJECTS:${headers}>)  # which no target else would wait for
   endif()
   add_dependencies(${target} ${headers}_done)
