@@ -42,6 +42,7 @@ step() {
   local name=$1 log="$log_dir/${1//[^a-zA-Z0-9]/-}.log" start=$EPOCHREALTIME status=ok REPLY
   shift
   mkdir -p "$log_dir"
+  rm -f "$log.processors"
   printf '%-42s ' "$name ..."
   (trap 'processor_seconds && echo "$REPLY" >"$log.processors"' EXIT && "$@") >"$log" 2>&1 </dev/null || status=FAILED
   read -r REPLY 2>/dev/null <"$log.processors" || REPLY='?'

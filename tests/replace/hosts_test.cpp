@@ -7,18 +7,16 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
 
-#include "tests/nodes/network.h"
+#include "tests/replace/ssh_hosts.h"
 #include "tests/replace/training.h"
 
 namespace yoke {
 namespace {
 
-using test::CommandOptions;
 using test::final_states;
 using test::Network;
 using test::program;
@@ -29,32 +27,10 @@ using testing::HasSubstr;
 
 constexpr int kNumHosts = 3, kRanksOfHost = 2, kNumRanksOfAll = kNumHosts * kRanksOfHost;
 
-class ReplaceOverHosts : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class ReplaceOverHosts : public test::SshHosts,
+                         public testing::WithParamInterface<std::tuple<std::string, std::string>> {
  protected:
-  void SetUp() override {
-    if (const auto why = Network::why_not(); !why.empty()) GTEST_SKIP() << why;
-    if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
-    network_ = std::make_unique<Network>(kNumHosts);
-    network_->start_sshd(tag_);
-  }
-
-  void TearDown() override {
-    if (!network_) return;
-    EXPECT_TRUE(test::wait_until([&] { return test::processes_with_tag(tag_).empty(); })) << "processes are left";
-  }
-
-  CommandOptions on_hosts(const Words& options, const Words& program) const {
-    std::string hosts;
-    for (int host = 0; host < kNumHosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
-    Words argv = {YOKE_COMMAND, "run", "--hosts", hosts, "--ssh", network_->ssh(), "-n", std::to_string(kRanksOfHost)};
-    argv.insert(argv.end(), options.begin(), options.end());
-    argv.emplace_back("--");
-    argv.insert(argv.end(), program.begin(), program.end());
-    return {.argv = network_->on(Network::kOutside, argv), .environment = {{"YOKE_TEST_TAG", tag_}}};
-  }
-
-  std::unique_ptr<Network> network_;
-  const std::string tag_ = test::new_tag();
+  ReplaceOverHosts() : SshHosts(kNumHosts, kRanksOfHost) {}
 };
 
 TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {

@@ -2,8 +2,9 @@
 // random numbers of each rank and values of the optimizer.
 //
 //   replace_program run FOLDER STEPS [HOW]    with a train::Run
-//   replace_program accumulate FOLDER STEPS [HOW]   the same, with two optimizers that step after each second and third
-//   batch replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
+//   replace_program accumulate FOLDER STEPS [HOW]   the same; two optimizers step after each second and third batch
+//
+//   replace_program loop FOLDER STEPS [HOW]         with a loop of its own, as in docs/replace.md
 //
 // HOW is ddp (the default), zero1 or fsdp. After it may come the width of the network, 64 otherwise, and the path of a
 // file for which rank 0 waits after step 20.

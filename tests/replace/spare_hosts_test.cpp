@@ -11,19 +11,17 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "tests/nodes/network.h"
+#include "tests/replace/ssh_hosts.h"
 #include "tests/replace/training.h"
 
 namespace yoke {
 namespace {
 
-using test::CommandOptions;
 using test::final_states;
 using test::Network;
 using test::program;
@@ -38,32 +36,16 @@ constexpr int kAllRanks = kNumNodes * kRanksOfNode;
 /// Gradients of 45 KB: large enough to pass between the hosts in rounds.
 constexpr int kWidth = 512;
 
-class SpareHosts : public testing::Test {
+class SpareHosts : public test::SshHosts {
  protected:
+  SpareHosts() : SshHosts(kAllHosts, kRanksOfNode) {}
   void SetUp() override {
-    if (const auto why = Network::why_not(); !why.empty()) GTEST_SKIP() << why;
-    if (const auto why = Network::why_no_sshd(); !why.empty()) GTEST_SKIP() << why;
-    network_ = std::make_unique<Network>(kAllHosts);
-    network_->start_sshd(tag_);
+    SshHosts::SetUp();
+    if (!network_) return;
     for (int host = 0; host < kAllHosts; ++host) {
       const auto link = test::run({.argv = network_->on(host, {"readlink", "/proc/self/ns/net"})}).out;
       namespaces_.push_back(link.substr(0, link.find(']') + 1));
     }
-  }
-
-  void TearDown() override {
-    if (!network_) return;
-    EXPECT_TRUE(test::wait_until([&] { return test::processes_with_tag(tag_).empty(); })) << "processes are left";
-  }
-
-  CommandOptions on_hosts(const Words& options, const Words& program, int num_hosts = kAllHosts) const {
-    std::string hosts;
-    for (int host = 0; host < num_hosts; ++host) hosts += (host > 0 ? "," : "") + Network::address(host);
-    Words argv = {YOKE_COMMAND, "run", "--hosts", hosts, "--ssh", network_->ssh(), "-n", std::to_string(kRanksOfNode)};
-    argv.insert(argv.end(), options.begin(), options.end());
-    argv.emplace_back("--");
-    argv.insert(argv.end(), program.begin(), program.end());
-    return {.argv = network_->on(Network::kOutside, argv), .environment = {{"YOKE_TEST_TAG", tag_}}};
   }
 
   /// What the job has started on a host.
@@ -116,9 +98,7 @@ class SpareHosts : public testing::Test {
     return is_at_gate && job.wait_for_steps(3);
   }
 
-  std::unique_ptr<Network> network_;
   std::vector<std::string> namespaces_;
-  const std::string tag_ = test::new_tag();
 };
 
 class SpareHostsOf : public SpareHosts, public testing::WithParamInterface<std::tuple<std::string, std::string>> {};
@@ -131,7 +111,7 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
 
   const TemporaryFolder expected;
   const auto undisturbed =
-      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel, kWidth), kNumNodes), kAllRanks)
+      Training(on_first(kNumNodes, {"--preload"}, program(mode, expected, num_steps, parallel, kWidth)), kAllRanks)
           .command()
           .wait(test::milliseconds(500'000));
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
@@ -213,7 +193,7 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
   constexpr int kNumSteps = 500;
   const TemporaryFolder expected, folder;
   const auto undisturbed =
-      Training(on_hosts({}, program("run", expected, kNumSteps, "fsdp", kWidth), kNumNodes), kAllRanks)
+      Training(on_first(kNumNodes, {}, program("run", expected, kNumSteps, "fsdp", kWidth)), kAllRanks)
           .command()
           .wait();
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
