@@ -7,7 +7,7 @@
 //   replace_program loop FOLDER STEPS [HOW]         with a loop of its own, as in docs/replace.md
 //
 // HOW is ddp (the default), zero1 or fsdp. After it may come the width of the network, 64 otherwise, and the path of a
-// file for which rank 0 waits after step 20.
+// file with the number of the step after which rank 0 waits, until the file has a larger one.
 // Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
 // FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
@@ -21,7 +21,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -68,11 +67,18 @@ train::Samples some_samples(const dist::World& world) {
 
 std::string gate;  // a file
 
+int64_t last_step_before_gate() {
+  std::ifstream file(gate);
+  int64_t step = 0;
+  file >> step;
+  return step;
+}
+
 void say_step(const dist::World& world, int64_t step) {
   if (world.rank() != 0) return;
   fmt::print("step {}\n", step);
   std::fflush(stdout);
-  while (step == 20 && !gate.empty() && !std::filesystem::exists(gate)) usleep(10'000);
+  while (!gate.empty() && step >= last_step_before_gate()) usleep(10'000);
 }
 
 /// The bits of everything that the training has changed.

@@ -20,7 +20,6 @@
 namespace yoke {
 namespace {
 
-using test::Command;
 using test::lines_of;
 using test::program;
 using test::TemporaryFolder;
@@ -77,26 +76,18 @@ class Replace : public testing::TestWithParam<std::tuple<std::string, std::strin
 
 TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   const auto& [mode, parallel, how] = GetParam();
-  if (how == "two_hosts" && Command({.argv = {"unshare", "--uts", "true"}}).wait().exit_code != 0) {
-    GTEST_SKIP() << "this user may make no UTS namespace";
-  }
   const bool is_long = std::getenv("YOKE_LONG") != nullptr;
   const int num_kills = is_long ? (how == "preloaded" ? 1000 : 100) : (how == "preloaded" ? 5 : 2);
   const int num_steps = is_long ? num_kills * 5 : 40;
 
   const TemporaryFolder expected;
   auto options = preload(how);
-  const auto training = [&, mode = mode, parallel = parallel, how = how](const TemporaryFolder& folder) {
-    auto words = program(mode, folder, num_steps, parallel);
-    if (how == "two_hosts") words.insert(words.begin(), YOKE_ON_TWO_HOSTS);
-    return words;
-  };
-  const auto undisturbed = Job(options, training(expected)).command().wait();
+  const auto undisturbed = Job(options, program(mode, expected, num_steps, parallel)).command().wait();
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;
   options.insert(options.end(), {"--replace", std::to_string(num_kills)});
-  Job job(options, training(folder));
+  Job job(options, program(mode, folder, num_steps, parallel));
   ASSERT_TRUE(job.wait_for_ranks()) << job.command().err();
   const auto launcher = job.command().pid();
   std::mt19937 random(static_cast<unsigned>(num_kills));
@@ -143,10 +134,6 @@ INSTANTIATE_TEST_SUITE_P(All, Replace,
 INSTANTIATE_TEST_SUITE_P(Accumulating, Replace,
                          testing::Combine(testing::Values("accumulate"), testing::Values("ddp", "fsdp"),
                                           testing::Values("preloaded")),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(OnTwoHosts, Replace,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp"),
-                                          testing::Values("two_hosts")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(WithoutPreload, Replace,
                          testing::Combine(testing::Values("run"), testing::Values("ddp"), testing::Values("started")),

@@ -35,6 +35,7 @@ constexpr int kNumNodes = 3, kNumSpares = 2, kAllHosts = kNumNodes + kNumSpares,
 constexpr int kAllRanks = kNumNodes * kRanksOfNode;
 /// Gradients of 45 KB: large enough to pass between the hosts in rounds.
 constexpr int kWidth = 512;
+constexpr int kFirstSteps = 20, kStepsPerLoss = 20;
 
 class SpareHosts : public test::SshHosts {
  protected:
@@ -82,20 +83,22 @@ class SpareHosts : public test::SshHosts {
     return count;
   }
 
-  /// The training, which waits after step 20.
+  /// The training, which waits after the first steps.
   static Words gated(Words words, const TemporaryFolder& folder) {
+    let_run_to(kFirstSteps, folder);
     words.push_back(folder.path("gate"));
     return words;
   }
-  /// Lets it go on once the launcher knows that all ranks keep states, and the spares are there.
-  bool wait_until_replaceable(Training& job, const TemporaryFolder& folder) const {
+  /// Lets it make steps up to this one.
+  static void let_run_to(int step, const TemporaryFolder& folder) { folder.write("gate", std::to_string(step)); }
+  /// Waits until the launcher knows that all ranks keep states, and the spares are there.
+  bool wait_until_replaceable(Training& job) const {
     const auto is_there = [&](int host) { return processes_on(host).size() >= 2; };
     const bool is_at_gate = job.command().wait_until(
-        [&] { return job.steps().first >= 20 && is_there(kNumNodes) && is_there(kNumNodes + 1); });
+        [&] { return job.steps().first >= kFirstSteps && is_there(kNumNodes) && is_there(kNumNodes + 1); });
     // clock: an agent tells the launcher once a second which ranks keep a state
     job.command().wait_until([] { return false; }, test::milliseconds(3000));
-    folder.write("gate", "");
-    return is_at_gate && job.wait_for_steps(3);
+    return is_at_gate;
   }
 
   std::vector<std::string> namespaces_;
@@ -107,7 +110,7 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
   const auto& [mode, parallel] = GetParam();
   const bool is_long = std::getenv("YOKE_LONG") != nullptr;
   const int num_kills = is_long ? 60 : 2;
-  const int num_steps = is_long ? 200 * num_kills : 500;
+  const int num_steps = kFirstSteps + num_kills * kStepsPerLoss;
 
   const TemporaryFolder expected;
   const auto undisturbed =
@@ -122,16 +125,17 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
                         gated(program(mode, folder, num_steps, parallel, kWidth), folder)),
                kAllRanks);
   auto& command = job.command();
-  ASSERT_TRUE(wait_until_replaceable(job, folder)) << command.out() << command.err();
+  ASSERT_TRUE(wait_until_replaceable(job)) << command.out() << command.err();
   std::mt19937 random(7);
   std::array<int, kNumNodes> hosts = {0, 1, 2};
-  int num_killed = 0;
-  for (; num_killed < num_kills && job.steps().first < num_steps - 50; ++num_killed) {
+  for (int num_killed = 0, step = kFirstSteps; num_killed < num_kills; ++num_killed, step += kStepsPerLoss) {
     const auto node = 1 + random() % (kNumNodes - 1);  // the first host has the store
     ASSERT_TRUE(command.wait_until([&] { return has_spare(hosts); })) << command.err();
     const auto before = job.pids();
-    usleep(random() % 5000);  // a random place in a step
+    let_run_to(step + kStepsPerLoss / 2, folder);
+    usleep(random() % 50'000);  // a random place in these steps
     kill_host(hosts[node]);
+    let_run_to(step + kStepsPerLoss, folder);
     const auto moves = static_cast<size_t>(num_killed) + 1;
     ASSERT_TRUE(command.wait_until([&] { return num_moves(command.err()) == moves; }))
         << command.out() << command.err();
@@ -141,13 +145,14 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
       if (!is_lost) continue;
       ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << command.out() << command.err();
     }
-    ASSERT_TRUE(job.wait_for_steps(static_cast<int>(3 + random() % 3))) << command.out() << command.err();
+    ASSERT_TRUE(command.wait_until([&] { return job.steps().first >= step + kStepsPerLoss; }))
+        << command.out() << command.err();
     for (const auto& [rank, pid] : before) {
       if (rank / kRanksOfNode == static_cast<int>(node)) continue;
       EXPECT_EQ(job.pids()[rank], pid) << "a survivor has another process";
     }
   }
-  EXPECT_EQ(num_killed, num_kills) << "the training was too short";
+  let_run_to(num_steps + 1, folder);
   const auto result = command.wait(test::milliseconds(500'000));
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
@@ -167,7 +172,9 @@ TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
   Training job(
       on_hosts({"--spares", "2", "--replace", "9"}, gated(program("run", folder, 1'000'000, "ddp", kWidth), folder)),
       kAllRanks);
-  ASSERT_TRUE(wait_until_replaceable(job, folder)) << job.command().out() << job.command().err();
+  ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
+  let_run_to(1'000'000, folder);
+  ASSERT_TRUE(job.wait_for_steps(3)) << job.command().out() << job.command().err();
   kill_host(1);
   kill_host(2);
   const auto result = job.command().wait();
@@ -181,7 +188,9 @@ TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {
   Training job(
       on_hosts({"--spares", "2", "--replace", "9"}, gated(program("loop", folder, 1'000'000, "ddp", kWidth), folder)),
       kAllRanks);
-  ASSERT_TRUE(wait_until_replaceable(job, folder)) << job.command().out() << job.command().err();
+  ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
+  let_run_to(1'000'000, folder);
+  ASSERT_TRUE(job.wait_for_steps(3)) << job.command().out() << job.command().err();
   kill_host(0);
   const auto result = job.command().wait();
   EXPECT_NE(result.exit_code, 0);
@@ -190,7 +199,7 @@ TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {
 
 /// Nothing closes the connections of the ranks to that host, and the host itself does not know that it is lost.
 TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
-  constexpr int kNumSteps = 500;
+  constexpr int kNumSteps = kFirstSteps + kStepsPerLoss;
   const TemporaryFolder expected, folder;
   const auto undisturbed =
       Training(on_first(kNumNodes, {}, program("run", expected, kNumSteps, "fsdp", kWidth)), kAllRanks)
@@ -200,8 +209,11 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "8"},
                         gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
                kAllRanks);
-  ASSERT_TRUE(wait_until_replaceable(job, folder)) << job.command().out() << job.command().err();
+  ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
+  let_run_to(kFirstSteps + kStepsPerLoss / 2, folder);
+  ASSERT_TRUE(job.wait_for_steps(3)) << job.command().out() << job.command().err();
   network_->cut(1);
+  let_run_to(kNumSteps + 1, folder);
   const auto result = job.command().wait();
   network_->mend(1);
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -196,20 +196,20 @@ def main():
         def compile(self, text):
             """Returns the path of a shared object, or None and the compiler's messages."""
             self.words = self.words or compile_words(self.build)
-            name = self.scratch / f"cell_{self.number}"
-            source, compiled, library = (name.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
-            source.write_text(text)
+            name = f"cell_{self.number}"
+            source, compiled, library = f"{name}.cpp", f"{name}.o", f"{name}.so"
+            (self.scratch / source).write_text(text)
             # The host, not dlopen(), runs the initialisers: see host.cpp.
             for words in ([*self.words, "-fno-diagnostics-color", "-c", source, "-o", compiled],
                           ["objcopy", "--rename-section", ".init_array=yoke_init", compiled],
                           [self.words[0], "-shared", compiled, "-o", library]):
-                self.compiler = subprocess.Popen(words, cwd=self.build, stdin=subprocess.DEVNULL,
+                self.compiler = subprocess.Popen(words, cwd=self.scratch, stdin=subprocess.DEVNULL,
                                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
                 output = self.compiler.communicate()[0]
                 if self.compiler.returncode != 0:
                     return None, re.sub(r"\bcell_\d+::", "", output)
-            compiled.unlink()
-            return library, ""
+            (self.scratch / compiled).unlink()
+            return self.scratch / library, ""
 
         def show(self, name, text, silent):
             if not silent:
