@@ -221,7 +221,7 @@ endfunction()
 # wait. COST: such tests start before those with a smaller cost, because they take long. PRECOMPILED: see
 # yoke_precompile. ALSO_WITH: the entries of these suites run them a second time, with this variable (BY_SUITE only).
 #
-# scripts/test runs six tests per processor at a time; a test with COMPUTES counts as four, one with
+# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with
 # PROCESSORS as n. The label of a test is `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
 # scripts/test builds them once, too (YOKE_MACHINE_TESTS).
 option(YOKE_MACHINE_TESTS "Build the tests of the machine half" ON)

@@ -133,7 +133,7 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
     ASSERT_TRUE(command.wait_until([&] { return has_spare(hosts); })) << command.err();
     const auto before = job.pids();
     let_run_to(step + kStepsPerLoss / 2, folder);
-    usleep(random() % 50'000);  // a random place in these steps
+    usleep(random() % 50'000);  // clock: any moment will do, and a random place in these steps is wanted
     kill_host(hosts[node]);
     let_run_to(step + kStepsPerLoss, folder);
     const auto moves = static_cast<size_t>(num_killed) + 1;
