@@ -133,6 +133,17 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   EXPECT_TRUE(test::children_of(launcher).empty());
 }
 
+// Ranks as processes, each with a generator of its own for the dropout.
+TEST(Recorded, RanksHaveTheBitsOfTheStep) {
+  const TemporaryFolder expected, folder;
+  for (const auto& [how, of_how] : {std::pair("ddp", &expected), std::pair("recorded", &folder)}) {
+    const auto result = Job({}, program("loop", *of_how, 40, how)).command().wait();
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("Recorded: ")));
+  }
+  EXPECT_EQ(final_states(folder), final_states(expected));
+}
+
 const auto name_of = [](const auto& one) {
   return std::get<0>(one.param) + "_" + std::get<1>(one.param) + "_" + std::get<2>(one.param);
 };
@@ -142,6 +153,10 @@ INSTANTIATE_TEST_SUITE_P(All, Replace,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Accumulating, Replace,
                          testing::Combine(testing::Values("accumulate"), testing::Values("ddp", "fsdp"),
+                                          testing::Values("preloaded")),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Recorded, Replace,
+                         testing::Combine(testing::Values("run", "loop"), testing::Values("recorded"),
                                           testing::Values("preloaded")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(OnTwoHosts, Replace,

@@ -104,6 +104,20 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   /// Collective, in a join. Returns the highest rank for which `is_candidate` is true; -1 if there is none.
   int64_t highest_rank(bool is_candidate) const;
   void shadow_step();
+
+  // Recorded steps (recorded_communication.cpp). Functions named `note_` do nothing unless a step is recorded.
+
+  class RecordedCommunication;
+  /// Of the step that is being recorded; null if none is, or if it cannot be.
+  std::shared_ptr<RecordedCommunication> recorded();
+  std::string why_not_recordable() const;
+  void note_forward(bool averages);
+  void note_local_gradients();
+  void note_backward();
+  void note_wait();
+  void forward_again(bool averages);
+  void begin_averaging();
+  void end_step();
 };
 
 }  // namespace yoke::train
