@@ -6,10 +6,9 @@
 //
 //   replace_program loop FOLDER STEPS [HOW]         with a loop of its own, as in docs/replace.md
 //
-// HOW is ddp (the default), recorded (the same, with a step that is replayed), zero1 or fsdp. After it may come the width of the network, 64 otherwise, and the path of a
-// file for which rank 0 waits after step 20.
-// Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
-// FOLDER/final-RANK.
+// HOW is ddp (the default), recorded (the same, with a step that is replayed), zero1 or fsdp. After it may come the
+// width of the network, 64 otherwise, and the path of a file for which rank 0 waits after step 20. Each rank prints its
+// pid, rank 0 also each step that it has made. In the end each rank writes its whole state into FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
@@ -162,9 +161,8 @@ struct Training : Parallel {
     return loss;
   }
 
-  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& y)> whole_step = [this](const auto& x, const auto& y) {
-    return step(train::Batch{.data = x, .target = y}, 0, 1);
-  };
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& y)> whole_step =
+      [this](const auto& x, const auto& y) { return step(train::Batch{.data = x, .target = y}, 0, 1); };
   train::Recorded<decltype(whole_step)> recorded{whole_step};
 };
 

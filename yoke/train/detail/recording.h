@@ -73,8 +73,8 @@ class StepRecording {
   std::vector<std::pair<const void*, std::shared_ptr<StepCommunication>>> communications_;
 };
 
-/// The dispatch key that shows operators to a recording. Operators under an ExcludeDispatchKeyGuard of it are no part of
-/// the step.
+/// The dispatch key that shows operators to a recording. Operators under an ExcludeDispatchKeyGuard of it are no part
+/// of the step.
 inline constexpr auto kRecorderKey = c10::DispatchKey::Fake;
 
 /// The recording on this thread; null if there is none.

@@ -25,7 +25,7 @@ class Rehearsal {
   bool is_replay() const { return is_replay_; }
 
   void sent(const at::Tensor& tensor);  ///< Called before a collective, which changes the tensor in place.
-  void received();                      ///< Called when all collectives so far are done; in the replay, instead of them.
+  void received();  ///< Called when all collectives so far are done; in the replay, instead of them.
 
   /// What differs in the communication of the replay, which has ended; empty if nothing does.
   std::string difference() const;

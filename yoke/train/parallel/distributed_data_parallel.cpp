@@ -286,13 +286,16 @@ void DistributedDataParallelBase::Impl::check_local_gradients() {
       num_steps + 1, divergence()));
 }
 
+void DistributedDataParallelBase::Impl::check_last_backward() const {
+  if (state != StepState::kInBackward) return;
+  fail_step("the last backward ended with an error while gradients were averaged; make another");
+}
+
 void DistributedDataParallelBase::Impl::begin_forward() {
   follow_group();
   check_local_gradients();
   if (!c10::GradMode::is_enabled()) return;
-  if (state == StepState::kInBackward) {
-    fail_step("the last backward ended with an error while gradients were averaged; make another");
-  }
+  check_last_backward();
   for (size_t i = 0; i < trained.size(); ++i) {
     const auto& [name, tensor] = trained[i];
     if (tensor.scalar_type() == dtypes[i] && tensor.device() == group.device()) {
@@ -390,9 +393,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       }
       activity.reset();
       state = StepState::kExpects;  // all parameters are frozen in this step, as in a GAN's discriminator
-      if (auto* recording = detail::recording_on_this_thread()) {
-        recording->refuse("a backward passes through a DistributedDataParallel whose parameters are all frozen");
-      }
+      refuse_to_record("a backward passes through a DistributedDataParallel whose parameters are all frozen");
       return;
     }
     if (is_learning_graph) {
@@ -418,8 +419,8 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       group.explain(std::current_exception());
     }
     note_wait();
-  } else if (auto* recording = detail::recording_on_this_thread(); recording != nullptr && !averages_in_step) {
-    recording->refuse("a backward within a backward has brought the last gradients of a DistributedDataParallel");
+  } else if (!averages_in_step) {
+    refuse_to_record("a backward within a backward has brought the last gradients of a DistributedDataParallel");
   }
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     if (const auto impl = weak.lock()) impl->finish_step();
@@ -463,16 +464,7 @@ void DistributedDataParallelBase::Impl::finish_step() {
       static_hooks.emplace_back(trained[index].second, key);
     }
   }
-  auto* recording = detail::recording_on_this_thread();
-  if (recording == nullptr) return end_step();
-  detail::HostCall call{.name = "the end of a step of DistributedDataParallel", .tensors = {}, .parameters = {}};
-  call.run = [this](const auto&) { end_step(); };
-  call.written = [this] {
-    std::vector<at::Tensor> tensors;
-    for (const auto& [name, tensor] : buffers) tensors.push_back(tensor);
-    return tensors;
-  };
-  recording->call(std::move(call));
+  end_step();
 }
 
 void DistributedDataParallelBase::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {

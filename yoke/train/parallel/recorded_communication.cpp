@@ -29,6 +29,14 @@ bool is_replay_of_rehearsal() {
   return rehearsal != nullptr && rehearsal->is_replay();
 }
 
+detail::HostCall host_call(const char* name, std::function<void()> run) {
+  return {.name = name,
+          .tensors = {},
+          .parameters = {},
+          .run = [run = std::move(run)](const auto&) { run(); },
+          .written = {}};
+}
+
 }  // namespace
 
 /// A DistributedDataParallel in one recorded step.
@@ -57,9 +65,8 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
   std::optional<detail::HostCall> all_reduce(const at::Tensor& tensor) override {
     const auto impl = impl_.lock();
     if (!impl || !impl->reducer->has_bucket(tensor)) return std::nullopt;
-    detail::HostCall call{.name = "the all-reduce of a bucket of DistributedDataParallel",
-                          .tensors = {tensor},
-                          .parameters = {}};
+    auto call = host_call("the all-reduce of a bucket of DistributedDataParallel", nullptr);
+    call.tensors = {tensor};
     call.run = [this](const std::vector<at::Tensor>& bucket) { start(bucket[0]); };
     return call;
   }
@@ -69,8 +76,8 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
       const auto impl = impl_.lock();
       const auto* known = dynamic_cast<const Error*>(&error);
       // What other ranks have done is no news to them.
-      if (!impl || (known != nullptr && (known->code() == ErrorCode::kTimeout ||
-                                         known->code() == ErrorCode::kUnavailable))) {
+      if (!impl ||
+          (known != nullptr && (known->code() == ErrorCode::kTimeout || known->code() == ErrorCode::kUnavailable))) {
         return;
       }
       impl->group.report_failure(
@@ -79,7 +86,7 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
     }
   }
 
-  void begin() { pending_.clear(); }  // an error has ended the replay before
+  void forget_pending() { pending_.clear(); }  ///< Of a replay that an error has ended.
 
   void start(const at::Tensor& bucket) {
     if (auto* rehearsal = detail::rehearsal_on_this_thread()) return rehearsal->sent(bucket);
@@ -128,26 +135,24 @@ DistributedDataParallelBase::Impl::recorded() {
   return communication;
 }
 
+void DistributedDataParallelBase::Impl::refuse_to_record(const char* reason) {
+  if (auto* recording = detail::recording_on_this_thread()) recording->refuse(reason);
+}
+
 void DistributedDataParallelBase::Impl::note_forward(bool averages) {
   const auto communication = recorded();
   if (!communication) return;
   auto& recording = *detail::recording_on_this_thread();
   if (!reducer->has_its_buckets() || (static_graph && !is_graph_learned)) recording.postpone();
   communication->has_noted_local_gradients = false;
-  recording.add({.name = "a forward of DistributedDataParallel",
-                 .tensors = {},
-                 .parameters = {},
-                 .run = [this, averages](const auto&) { forward_again(averages); },
-                 .written = {}});
+  recording.add(host_call("a forward of DistributedDataParallel", [this, averages] { replay_forward(averages); }));
 }
 
-/// What is left of begin_forward when neither the program nor the Reducer takes part.
-void DistributedDataParallelBase::Impl::forward_again(bool averages) {
+/// What is left of begin_forward without the Reducer.
+void DistributedDataParallelBase::Impl::replay_forward(bool averages) {
   if (is_replay_of_rehearsal()) return;
   check_local_gradients();
-  if (state == StepState::kInBackward) {
-    fail_step("the last backward ended with an error while gradients were averaged; make another");
-  }
+  check_last_backward();
   if (averages) {
     if (state != StepState::kExpects) ++num_steps;
     state = StepState::kExpects;
@@ -160,17 +165,11 @@ void DistributedDataParallelBase::Impl::forward_again(bool averages) {
 void DistributedDataParallelBase::Impl::note_local_gradients() {
   const auto communication = recorded();
   if (!communication || std::exchange(communication->has_noted_local_gradients, true)) return;
-  detail::recording_on_this_thread()->add({.name = "a backward under no_sync()",
-                                           .tensors = {},
-                                           .parameters = {},
-                                           .run =
-                                               [this](const auto&) {
-                                                 if (!is_replay_of_rehearsal()) has_local_gradients = true;
-                                               },
-                                           .written = {}});
+  detail::recording_on_this_thread()->add(host_call("a backward under no_sync()", [this] {
+    if (!is_replay_of_rehearsal()) has_local_gradients = true;
+  }));
 }
 
-/// REQUIRES: `state` is kInBackward, or this is a replay.
 void DistributedDataParallelBase::Impl::begin_averaging() {
   detail::enter(detail::Phase::kBackward);
   activity.emplace(group, kStepName);
@@ -179,41 +178,47 @@ void DistributedDataParallelBase::Impl::begin_averaging() {
 void DistributedDataParallelBase::Impl::note_backward() {
   const auto communication = recorded();
   if (!communication) return;
-  detail::recording_on_this_thread()->add({.name = "a backward of DistributedDataParallel",
-                                           .tensors = {},
-                                           .parameters = {},
-                                           .run =
-                                               [this, one = communication.get()](const auto&) {
-                                                 if (is_replay_of_rehearsal()) return;
-                                                 one->begin();
-                                                 state = StepState::kInBackward;
-                                                 begin_averaging();
-                                               },
-                                           .written = {}});
+  const auto replay = [this, one = communication.get()] {
+    if (is_replay_of_rehearsal()) return;
+    one->forget_pending();
+    state = StepState::kInBackward;
+    begin_averaging();
+  };
+  detail::recording_on_this_thread()->add(host_call("a backward of DistributedDataParallel", replay));
 }
 
-/// Called when all all-reduces of the step are done.
+/// Called when the all-reduces of the step are done, and their results are still in the buckets.
 void DistributedDataParallelBase::Impl::note_wait() {
   const auto communication = recorded();
   if (!communication) return;
   if (auto* rehearsal = detail::rehearsal_on_this_thread()) rehearsal->received();
-  detail::recording_on_this_thread()->add({.name = "the wait for the means of DistributedDataParallel",
-                                           .tensors = {},
-                                           .parameters = {},
-                                           .run = [one = communication.get()](const auto&) { one->wait(); },
-                                           .written = {}});
+  detail::recording_on_this_thread()->add(
+      host_call("the wait for the means of DistributedDataParallel", [one = communication.get()] { one->wait(); }));
 }
 
 void DistributedDataParallelBase::Impl::end_step() {
+  auto* recording = detail::recording_on_this_thread();
+  if (recording == nullptr) return end_step_now();
+  auto call = host_call("the end of a step of DistributedDataParallel", [this] { end_step_now(); });
+  call.written = [this] {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : buffers) tensors.push_back(tensor);
+    return tensors;
+  };
+  recording->call(std::move(call));
+}
+
+void DistributedDataParallelBase::Impl::end_step_now() {
+  auto* rehearsal = detail::rehearsal_on_this_thread();
+  const bool is_replay = is_replay_of_rehearsal();
   if (broadcast_buffers && !buffers.empty()) {
-    auto* rehearsal = detail::rehearsal_on_this_thread();
     for (const auto& [name, tensor] : buffers) {
       if (rehearsal != nullptr) rehearsal->sent(tensor);
     }
-    if (!is_replay_of_rehearsal()) broadcast_all_buffers(join ? highest_rank(true) : 0);
+    if (!is_replay) broadcast_all_buffers(join ? highest_rank(true) : 0);
     if (rehearsal != nullptr) rehearsal->received();
   }
-  if (is_replay_of_rehearsal()) return;
+  if (is_replay) return;
   detail::enter(detail::Phase::kOptimizer);
   activity.reset();
   if (!averages_in_step) has_local_gradients = false;

@@ -55,9 +55,11 @@ bool Plan::fits(at::TensorList given) const {
       return false;
     }
   }
-  return std::ranges::all_of(gradients_before, [](const GradientBefore& before) {
-    return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.is_defined;
-  }) && std::ranges::all_of(communications, [](const auto& communication) { return communication->fits(); });
+  return std::ranges::all_of(gradients_before,
+                             [](const GradientBefore& before) {
+                               return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.is_defined;
+                             }) &&
+         std::ranges::all_of(communications, [](const auto& communication) { return communication->fits(); });
 }
 
 /// Whether the program keeps a gradient of the last replay, which the next one would overwrite.

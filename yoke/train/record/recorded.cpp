@@ -112,7 +112,8 @@ class Snapshot {
       return fmt::format("a tensor of {} bytes that it changes", storages_[i].bytes.size());
     }
     for (size_t i = 0; i < generator_states_.size(); ++i) {
-      if (!detail::same_bytes(generator_states_[i], other.generator_states_[i])) return "the state of a random generator";
+      if (!detail::same_bytes(generator_states_[i], other.generator_states_[i]))
+        return "the state of a random generator";
     }
     return "";
   }
@@ -201,10 +202,10 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   const auto replay = entry.num_replays;
   const auto fail = [&](const std::string& reason) {
     if (replay == 1) return give_up(reason);
-    const auto error = Error(
-        ErrorCode::kFailedPrecondition,
-        "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
-        replay, reason, replay / 2);
+    const auto error =
+        Error(ErrorCode::kFailedPrecondition,
+              "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
+              replay, reason, replay / 2);
     for (const auto& communication : entry.plan.communications) communication->report(error);
     stop(reason);
     throw error;

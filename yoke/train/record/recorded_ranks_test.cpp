@@ -352,7 +352,8 @@ TEST(RecordedRanks, TellOthersWhyAReplayFails) {
     });
   });
   EXPECT_THAT(messages[1], HasSubstr("out of bounds"));
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1: in step 9 of DistributedDataParallel"), HasSubstr("out of bounds")));
+  EXPECT_THAT(messages[0],
+              AllOf(HasSubstr("rank 1: in step 9 of DistributedDataParallel"), HasSubstr("out of bounds")));
 }
 
 TEST(RecordedRanks, NameACollectiveOfTheProgramInTheStep) {
@@ -365,8 +366,9 @@ TEST(RecordedRanks, NameACollectiveOfTheProgramInTheStep) {
   EXPECT_THAT(messages[0] + messages[1], AllOf(HasSubstr("a step of DistributedDataParallel"), HasSubstr("barrier")));
 }
 
-std::string why_not(World& world, Net& model, const DistributedDataParallelOptions& options,
-                    const std::function<void()>& after = [] {}) {
+std::string why_not(
+    World& world, Net& model, const DistributedDataParallelOptions& options,
+    const std::function<void()>& after = [] {}) {
   DistributedDataParallel<Net> net(model, world, options);
   AdamW optimizer(net.parameters());
   Small small;

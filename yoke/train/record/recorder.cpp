@@ -342,6 +342,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   // Views need no work in a replay, and neither do questions about shapes.
   if ((!writes || has_tag(op, at::Tag::inplace_view)) && call.makes.empty()) return;
   if (!writes && made.size() == call.makes.size() && made.size() == position) call.direct = direct_kernel(call, made);
+  if (writes && call.makes.empty()) call.direct = direct_write(call);
   plan_.calls.push_back(std::move(call));
 }
 

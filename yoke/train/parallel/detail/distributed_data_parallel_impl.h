@@ -86,6 +86,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   const char* divergence() const;
   uint64_t versions() const;
   void check_local_gradients();
+  void check_last_backward() const;
   void begin_forward();
   void take_output(const at::Tensor& output);
   void begin_backward();
@@ -111,13 +112,15 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   /// Of the step that is being recorded; null if none is, or if it cannot be.
   std::shared_ptr<RecordedCommunication> recorded();
   std::string why_not_recordable() const;
+  static void refuse_to_record(const char* reason);
   void note_forward(bool averages);
   void note_local_gradients();
   void note_backward();
   void note_wait();
-  void forward_again(bool averages);
+  void replay_forward(bool averages);
   void begin_averaging();
   void end_step();
+  void end_step_now();
 };
 
 }  // namespace yoke::train

@@ -69,7 +69,8 @@ class Recorder final : public StepRecording {
   bool was_on_ = false;
 };
 
-/// During its lifetime, the recording on this thread is told of operators that communicate, although it does not record.
+/// During its lifetime, the recording on this thread is told of operators that communicate, although it does not
+/// record.
 class CommunicationWatch {
  public:
   CommunicationWatch();
