@@ -10,8 +10,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -25,14 +27,12 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
 #include "yoke/train/record/small_step_test.h"
-#include "yoke/train/shard/sharded_optimizer.h"
 
 namespace yoke::train {
 namespace {
 
 using dist::World;
 using testing::AllOf;
-using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 namespace nn = torch::nn;
@@ -366,10 +366,10 @@ TEST(RecordedRanks, NameACollectiveOfTheProgramInTheStep) {
   EXPECT_THAT(messages[0] + messages[1], AllOf(HasSubstr("a step of DistributedDataParallel"), HasSubstr("barrier")));
 }
 
-std::string why_not(
-    World& world, Net& model, const DistributedDataParallelOptions& options,
-    const std::function<void()>& after = [] {}) {
-  DistributedDataParallel<Net> net(model, world, options);
+template <class Model>
+std::string why_not(World& world, Model& model, const DistributedDataParallelOptions& options,
+                    const std::function<void()>& after = nullptr) {
+  DistributedDataParallel<Model> net(model, world, options);
   AdamW optimizer(net.parameters());
   Small small;
   Recorded recorded(
@@ -377,7 +377,7 @@ std::string why_not(
         optimizer.zero_grad();
         torch::cross_entropy_loss(net(x), y).backward();
         optimizer.step();
-        after();
+        if (after) after();
       },
       small.options);
   for (int i = 0; i < 6; ++i) recorded(at::arange(24).to(at::kFloat).view({4, 6}).sin(), at::arange(4));
@@ -396,6 +396,9 @@ TEST(RecordedRanks, NameWhatCannotBeRecorded) {
     const auto flag = at::arange(1);
     EXPECT_THAT(why_not(world, model, {}, [&] { world.all_reduce(flag); }),
                 AllOf(HasSubstr("c10d::allreduce_ communicates with other ranks"), HasSubstr("only the means")));
+    nn::Sequential normed(nn::Linear(6, kNumClasses), SyncBatchNorm(kNumClasses));
+    convert_sync_batch_norm(*normed, world);
+    EXPECT_THAT(why_not(world, normed, {}), AllOf(refused, HasSubstr("a SyncBatchNorm")));
     EXPECT_THAT(why_not(world, model, {}), IsEmpty());
   });
 }
