@@ -113,9 +113,8 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
 std::string DistributedDataParallelBase::Impl::why_not_recordable() const {
   if (averages_in_step) return "average_in_step, with which the step of the optimizer communicates";
   if (given.communication_hook) return "a communication_hook, which may have a state of its own";
-  if (find_unused_parameters && !static_graph) {
-    return "find_unused_parameters, with which each step asks the other ranks what they use";
-  }
+  if (static_graph) return "static_graph, with which each step reads what the first one has used";
+  if (find_unused_parameters) return "find_unused_parameters, with which each step asks the other ranks what they use";
   if (has_sparse) return "sparse gradients";
   if (has_sync_batch_norm) return "a SyncBatchNorm, which communicates in forward and backward";
   return join ? "a join, in which each step asks how many ranks have data" : "";
@@ -143,7 +142,7 @@ void DistributedDataParallelBase::Impl::note_forward(bool averages) {
   const auto communication = recorded();
   if (!communication) return;
   auto& recording = *detail::recording_on_this_thread();
-  if (!reducer->has_its_buckets() || (static_graph && !is_graph_learned)) recording.postpone();
+  if (!reducer->has_its_buckets()) recording.postpone();
   communication->has_noted_local_gradients = false;
   recording.add(host_call("a forward of DistributedDataParallel", [this, averages] { replay_forward(averages); }));
 }
