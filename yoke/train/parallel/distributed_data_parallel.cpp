@@ -343,7 +343,10 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   reducer->prepare_for_forward();
   if (join) announce_step();
   // Done once, after the first step, and before forward, when memory use is lowest.
-  if (reducer->rebuild_buckets()) reducer->share_buckets();
+  if (reducer->rebuild_buckets()) {
+    reducer->share_buckets();
+    postpone_recording();  // gradients may have moved into the new buckets
+  }
   reducer->expect_backward();
   state = StepState::kExpects;
   note_forward(/*averages=*/true);

@@ -138,13 +138,17 @@ void DistributedDataParallelBase::Impl::refuse_to_record(const char* reason) {
   if (auto* recording = detail::recording_on_this_thread()) recording->refuse(reason);
 }
 
+void DistributedDataParallelBase::Impl::postpone_recording() {
+  if (auto* recording = detail::recording_on_this_thread()) recording->postpone();
+}
+
 void DistributedDataParallelBase::Impl::note_forward(bool averages) {
   const auto communication = recorded();
   if (!communication) return;
-  auto& recording = *detail::recording_on_this_thread();
-  if (!reducer->has_its_buckets()) recording.postpone();
+  if (!reducer->has_its_buckets()) postpone_recording();
   communication->has_noted_local_gradients = false;
-  recording.add(host_call("a forward of DistributedDataParallel", [this, averages] { replay_forward(averages); }));
+  detail::recording_on_this_thread()->add(
+      host_call("a forward of DistributedDataParallel", [this, averages] { replay_forward(averages); }));
 }
 
 /// What is left of begin_forward without the Reducer.

@@ -113,6 +113,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<RecordedCommunication> recorded();
   std::string why_not_recordable() const;
   static void refuse_to_record(const char* reason);
+  static void postpone_recording();
   void note_forward(bool averages);
   void note_local_gradients();
   void note_backward();
