@@ -244,6 +244,7 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps, 
   } else {
     with_run(all, world, folder, num_steps, mode == "accumulate" ? 3 : 1);  // which does not divide an epoch
   }
+  if constexpr (requires { Parallel::kIsRecorded; }) fmt::print("replays {}\n", all.recorded.num_replays());
   world.shutdown();
 }
 

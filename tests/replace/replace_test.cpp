@@ -140,6 +140,9 @@ TEST(Recorded, RanksHaveTheBitsOfTheStep) {
     const auto result = Job({}, program("loop", *of_how, 40, how)).command().wait();
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, Not(HasSubstr("Recorded: ")));
+    for (int rank = 0; rank < kNumRanks && how == std::string("recorded"); ++rank) {
+      EXPECT_THAT(result.out, HasSubstr("[" + std::to_string(rank) + "] replays 37"));
+    }
   }
   EXPECT_EQ(final_states(folder), final_states(expected));
 }
