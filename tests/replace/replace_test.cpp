@@ -151,19 +151,17 @@ const auto name_of = [](const auto& one) {
   return std::get<0>(one.param) + "_" + std::get<1>(one.param) + "_" + std::get<2>(one.param);
 };
 INSTANTIATE_TEST_SUITE_P(All, Replace,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp"),
+                         testing::Combine(testing::Values("run", "loop"),
+                                          testing::Values("ddp", "recorded", "zero1", "fsdp"),
                                           testing::Values("preloaded")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Accumulating, Replace,
                          testing::Combine(testing::Values("accumulate"), testing::Values("ddp", "fsdp"),
                                           testing::Values("preloaded")),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Recorded, Replace,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("recorded"),
-                                          testing::Values("preloaded")),
-                         name_of);
 INSTANTIATE_TEST_SUITE_P(OnTwoHosts, Replace,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp"),
+                         testing::Combine(testing::Values("run", "loop"),
+                                          testing::Values("ddp", "recorded", "zero1", "fsdp"),
                                           testing::Values("two_hosts")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(WithoutPreload, Replace,
