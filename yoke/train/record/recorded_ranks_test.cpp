@@ -355,6 +355,18 @@ TEST(RecordedRanks, TellOthersWhyAReplayFails) {
               AllOf(HasSubstr("rank 1: in step 9 of DistributedDataParallel"), HasSubstr("out of bounds")));
 }
 
+TEST(RecordedRanks, TellOthersThatEarlierReplaysMayHaveBeenWrong) {
+  const auto messages = failures(2, [&](World& world) {
+    const Job job{.num_ranks = 2, .ddp = small_buckets()};
+    Plan plan;
+    if (world.rank() == 1) plan.other_call = 4;  // that of the second comparison
+    train_rank(world, job, plan);
+  });
+  EXPECT_THAT(messages[1], AllOf(HasSubstr("Recorded: replay 2 was compared with the step"),
+                                 HasSubstr("what it gives to collective 1 of the step")));
+  EXPECT_THAT(messages[0], HasSubstr("rank 1: in step 5 of DistributedDataParallel: Recorded: replay 2 was compared"));
+}
+
 TEST(RecordedRanks, NameACollectiveOfTheProgramInTheStep) {
   const auto messages = failures(2, [&](World& world) {
     train_until(world, /*is_recorded=*/true, [&](int64_t step, at::Tensor& /*y*/) {
