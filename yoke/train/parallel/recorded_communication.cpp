@@ -12,7 +12,11 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <functional>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/error_text.h"

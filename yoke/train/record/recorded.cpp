@@ -38,8 +38,10 @@ std::vector<at::Tensor> without_graphs(std::vector<at::Tensor> results) {
 /// Looks for calls in a step that is compared which a recording would have refused, and notes what the step sends.
 class Listener final : public detail::StepRecording {
  public:
-  explicit Listener(detail::Rehearsal& rehearsal)
-      : rehearsal_(rehearsal), outer_(std::exchange(detail::recording_on_this_thread(), this)) {}
+  Listener(detail::Rehearsal& rehearsal, bool communicates)
+      : rehearsal_(rehearsal), outer_(std::exchange(detail::recording_on_this_thread(), this)) {
+    if (communicates) watch_.emplace();
+  }
   ~Listener() override { detail::recording_on_this_thread() = outer_; }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -60,7 +62,7 @@ class Listener final : public detail::StepRecording {
 
  private:
   detail::Rehearsal& rehearsal_;
-  detail::CommunicationWatch watch_;
+  std::optional<detail::CommunicationWatch> watch_;
   StepRecording* outer_;
 };
 
@@ -195,7 +197,7 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
 std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList inputs, Call step) {
   const Snapshot before(entry.plan, inputs);
   detail::Rehearsal rehearsal;
-  std::optional<Listener> listener(std::in_place, rehearsal);
+  std::optional<Listener> listener(std::in_place, rehearsal, !entry.plan.communications.empty());
   auto expected = without_graphs(step(inputs));
   const auto refused = listener->why_not;
   listener.reset();
