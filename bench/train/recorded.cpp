@@ -1,10 +1,11 @@
 // How much faster is a recorded step than the step itself? Peer: bench/peers/recorded.py, PyTorch's step with its fused
 // AdamW, and compiled. One thread, float.
 //
-//   bench_recorded [MODEL [STEPS]]      MODEL: mlp-WIDTH (WIDTH-WIDTH-WIDTH-10, batch 32), or one of
+//   bench_recorded [MODEL [STEPS [ddp]]]      MODEL: mlp-WIDTH (WIDTH-WIDTH-WIDTH-10, batch 32), or one of
 //   bench/train/models.h
 //
-// Steps of both kinds alternate. Prints JSON: medians in microseconds.
+// Steps of both kinds alternate. Prints JSON: medians in microseconds. With `ddp` they are steps of a
+// DistributedDataParallel, and the ranks are those of `yoke run -n 2 -- bench_recorded MODEL STEPS ddp`; rank 0 prints.
 #include "yoke/train/record/recorded.h"
 
 #include <ATen/Parallel.h>
@@ -19,10 +20,14 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 
 #include "bench/train/models.h"
+#include "yoke/dist/world.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
 
 namespace {
 
@@ -35,7 +40,8 @@ double median(std::vector<double> values) {
 }
 
 template <class Step>
-void measure(const std::string& model, const Step& step, const yoke::bench::Batch& batch, int64_t num_steps) {
+void measure(const std::string& model, const Step& step, const yoke::bench::Batch& batch, int64_t num_steps,
+             bool prints) {
   Recorded recorded(step, {.check = false});
   for (int i = 0; i < 10; ++i) recorded(batch.x, batch.y);
   const auto microseconds = [&](auto& call) {
@@ -48,6 +54,7 @@ void measure(const std::string& model, const Step& step, const yoke::bench::Batc
     itself.push_back(microseconds(step));
     replayed.push_back(microseconds(recorded));
   }
+  if (!prints) return;
   std::cout << nlohmann::ordered_json({{"model", model},
                                        {"step_us", median(itself)},
                                        {"recorded_us", median(replayed)},
@@ -62,20 +69,24 @@ void measure(const std::string& model, const Step& step, const yoke::bench::Batc
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "mlp-64";
   const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 2000;
+  std::optional<yoke::dist::World> world;
+  if (argc > 3 && std::string_view(argv[3]) == "ddp") world.emplace();
   at::set_num_threads(1);
   flush_denormals();
   at::manual_seed(0);
   const auto train = [&](const std::shared_ptr<torch::nn::Module>& module, const auto& loss_of,
                          const yoke::bench::Batch& batch) {
+    std::optional<DistributedDataParallel<torch::nn::Module>> net;
+    if (world) net.emplace(*module, *world);
     AdamW optimizer(module->named_parameters().pairs());
     const auto step = [&](const at::Tensor& x, const at::Tensor& y) {
       optimizer.zero_grad();
-      const at::Tensor loss = loss_of(x, y);
+      const at::Tensor loss = net ? net->run([&]() -> at::Tensor { return loss_of(x, y); }) : loss_of(x, y);
       loss.backward();
       optimizer.step();
       return loss;
     };
-    measure(name, step, batch, num_steps);
+    measure(name, step, batch, num_steps, !world || world->rank() == 0);
   };
   if (name.starts_with("mlp-")) {
     const int64_t width = std::stoll(name.substr(4));
@@ -89,5 +100,6 @@ int main(int argc, char** argv) {
     train(
         model, [&](const auto& x, const auto& y) { return model->forward(x, y); }, model->make_batch());
   }
+  if (world) world->shutdown();
   return 0;
 }

@@ -71,7 +71,8 @@ TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ReplaceOverHosts,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp")),
+                         testing::Combine(testing::Values("run", "loop"),
+                                          testing::Values("ddp", "recorded", "zero1", "fsdp")),
                          [](const auto& one) { return std::get<0>(one.param) + "_" + std::get<1>(one.param); });
 
 }  // namespace

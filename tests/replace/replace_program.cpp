@@ -6,10 +6,10 @@
 //
 //   replace_program loop FOLDER STEPS [HOW]         with a loop of its own, as in docs/replace.md
 //
-// HOW is ddp (the default), zero1 or fsdp. After it may come the width of the network, 64 otherwise, and the path of a
-// file with the number of the step after which rank 0 waits, until the file has a larger one.
-// Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
-// FOLDER/final-RANK.
+// HOW is ddp (the default), recorded (the same, with a step that is replayed), zero1 or fsdp. After it may come the
+// width of the network, 64 otherwise, and the path of a file with the number of the step after which rank 0 waits, until
+// the file has a larger one. Each rank prints its pid, rank 0 also each step that it has made. In the end each rank
+// writes its whole state into FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
@@ -22,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "yoke/base/environment.h"
@@ -33,6 +34,7 @@
 #include "yoke/train/meter.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/record/recorded.h"
 #include "yoke/train/run/run.h"
 #include "yoke/train/seed.h"
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
@@ -102,6 +104,12 @@ struct Replicated {
   Replicated(Network& network, dist::World& world) : net(network, world), optimizer(net.parameters(), {.lr = kRate}) {}
 };
 
+/// Its step is a train::Recorded.
+struct RecordedReplicated : Replicated {
+  using Replicated::Replicated;
+  static constexpr bool kIsRecorded = true;
+};
+
 struct DividedState {
   train::Sharded<train::AdamW> optimizer;
   train::DistributedDataParallel<Network> net;
@@ -131,7 +139,13 @@ struct Training : Parallel {
     fmt::print("pid {}\n", getpid());
     std::fflush(stdout);
   }
-  at::Tensor step(const train::Batch& batch) { return step(batch, 0, 1); }
+  at::Tensor step(const train::Batch& batch) {
+    if constexpr (requires { Parallel::kIsRecorded; }) {
+      return recorded(batch.data, batch.target);
+    } else {
+      return step(batch, 0, 1);
+    }
+  }
   /// Accumulates the gradients of `period` batches. `number`: of batches before this one.
   at::Tensor step(const train::Batch& batch, int64_t number, int64_t period) {
     const bool is_last = (number + 1) % period == 0;
@@ -153,6 +167,10 @@ struct Training : Parallel {
     if (is_last) optimizer.step();
     return loss;
   }
+
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& y)> whole_step =
+      [this](const auto& x, const auto& y) { return step(train::Batch{.data = x, .target = y}, 0, 1); };
+  train::Recorded<decltype(whole_step)> recorded{whole_step};
 };
 
 template <class Parallel>
@@ -171,7 +189,7 @@ void with_run(Training<Parallel>& all, dist::World& world, const std::string& fo
   for (auto& epoch : run.epochs(all.loader, num_steps / kStepsPerEpoch)) {
     network.train();
     for (const auto& batch : epoch) {
-      run.log("loss", all.step(batch, run.step(), period), batch.target.size(0));
+      run.log("loss", period == 1 ? all.step(batch) : all.step(batch, run.step(), period), batch.target.size(0));
       second(at::full({4}, 0.01 * static_cast<double>(run.step()))).square().mean().backward();
       if (period == 1 || run.step() % 2 == 1) {
         second_optimizer.step();
@@ -233,6 +251,7 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps, 
   } else {
     with_run(all, world, folder, num_steps, mode == "accumulate" ? 3 : 1);  // which does not divide an epoch
   }
+  if constexpr (requires { Parallel::kIsRecorded; }) fmt::print("replays {}\n", all.recorded.num_replays());
   world.shutdown();
 }
 
@@ -247,8 +266,9 @@ int main(int argc, char** argv) {
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
     if (argc > 6) gate = argv[6];
     const auto width = argc > 5 ? parse_int(argv[5]).value_or(0) : 64;
-    how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps, width)
-    : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps, width)
-                    : run<Replicated>(mode, argv[2], num_steps, width);
+    how == "zero1"      ? run<DividedState>(mode, argv[2], num_steps, width)
+    : how == "fsdp"     ? run<Divided>(mode, argv[2], num_steps, width)
+    : how == "recorded" ? run<RecordedReplicated>(mode, argv[2], num_steps, width)
+                        : run<Replicated>(mode, argv[2], num_steps, width);
   });
 }

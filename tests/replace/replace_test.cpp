@@ -124,11 +124,26 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   EXPECT_TRUE(test::children_of(launcher).empty());
 }
 
+// Ranks as processes, each with a generator of its own for the dropout.
+TEST(Recorded, RanksHaveTheBitsOfTheStep) {
+  const TemporaryFolder expected, folder;
+  for (const auto& [how, of_how] : {std::pair("ddp", &expected), std::pair("recorded", &folder)}) {
+    const auto result = Job({}, program("loop", *of_how, 40, how)).command().wait();
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("Recorded: ")));
+    for (int rank = 0; rank < kNumRanks && how == std::string("recorded"); ++rank) {
+      EXPECT_THAT(result.out, HasSubstr("[" + std::to_string(rank) + "] replays 37"));
+    }
+  }
+  EXPECT_EQ(final_states(folder), final_states(expected));
+}
+
 const auto name_of = [](const auto& one) {
   return std::get<0>(one.param) + "_" + std::get<1>(one.param) + "_" + std::get<2>(one.param);
 };
 INSTANTIATE_TEST_SUITE_P(All, Replace,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp"),
+                         testing::Combine(testing::Values("run", "loop"),
+                                          testing::Values("ddp", "recorded", "zero1", "fsdp"),
                                           testing::Values("preloaded")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Accumulating, Replace,

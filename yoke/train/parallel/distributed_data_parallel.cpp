@@ -1,6 +1,7 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -16,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/detail/averaged_in_step.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/detail/step_phases.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
@@ -132,7 +134,10 @@ NamedTensors DistributedDataParallelBase::parameters() const { return impl_->tra
 NamedTensors DistributedDataParallelBase::buffers() const { return impl_->buffers; }
 dist::Group& DistributedDataParallelBase::group() const { return impl_->group; }
 void DistributedDataParallelBase::sync_buffers() { impl_->broadcast_all_buffers(); }
-void DistributedDataParallelBase::begin_forward() { impl_->begin_forward(); }
+void DistributedDataParallelBase::begin_forward() {
+  const c10::impl::ExcludeDispatchKeyGuard unseen(detail::kRecorderKey);  // new buckets are no part of a recorded step
+  impl_->begin_forward();
+}
 bool DistributedDataParallelBase::communicates() const {
   return c10::GradMode::is_enabled() && *impl_->no_sync_depth == 0;
 }
@@ -151,7 +156,10 @@ DistributedDataParallelBase::NoSync::NoSync(std::shared_ptr<int64_t> depth) : de
 DistributedDataParallelBase::NoSync::~NoSync() {
   if (depth_) --*depth_;
 }
-DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { return NoSync(impl_->no_sync_depth); }
+DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() {
+  impl_->recorded();  // so that it knows the depth before
+  return NoSync(impl_->no_sync_depth);
+}
 
 // ---- A step: forward, backward, and its end ------------------------------------------------------------------------
 
@@ -227,7 +235,10 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
           }
           if (now == StepState::kExpects || now == StepState::kInBackward) return outputs;
           if (*no_sync_depth > 0) {
-            if (now == StepState::kAccumulates) has_local_gradients = true;
+            if (now == StepState::kAccumulates) {
+              has_local_gradients = true;
+              note_local_gradients();
+            }
             return outputs;
           }
           fail_step(fmt::format(
@@ -275,13 +286,16 @@ void DistributedDataParallelBase::Impl::check_local_gradients() {
       num_steps + 1, divergence()));
 }
 
+void DistributedDataParallelBase::Impl::check_last_backward() const {
+  if (state != StepState::kInBackward) return;
+  fail_step("the last backward ended with an error while gradients were averaged; make another");
+}
+
 void DistributedDataParallelBase::Impl::begin_forward() {
   follow_group();
   check_local_gradients();
   if (!c10::GradMode::is_enabled()) return;
-  if (state == StepState::kInBackward) {
-    fail_step("the last backward ended with an error while gradients were averaged; make another");
-  }
+  check_last_backward();
   for (size_t i = 0; i < trained.size(); ++i) {
     const auto& [name, tensor] = trained[i];
     if (tensor.scalar_type() == dtypes[i] && tensor.device() == group.device()) {
@@ -302,7 +316,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   if (*no_sync_depth > 0) {
     if (!has_local_gradients) versions_before = versions();
     if (state == StepState::kIdle) state = StepState::kAccumulates;
-    return;
+    return note_forward(/*averages=*/false);
   }
   for (const auto& [name, tensor] : frozen) {
     if (!tensor.requires_grad()) continue;
@@ -315,10 +329,10 @@ void DistributedDataParallelBase::Impl::begin_forward() {
     if (!has_local_gradients) versions_before = versions();
     if (state != StepState::kExpects) ++num_steps;
     state = StepState::kExpects;
-    return;
+    return note_forward(/*averages=*/true);
   }
   if (state == StepState::kExpects && reducer->is_expecting()) {
-    if (!reducer->has_begun()) return;  // an additional forward of the same step
+    if (!reducer->has_begun()) return note_forward(/*averages=*/true);  // an additional forward of the same step
     fail_step("a backward that did not come through what forward returned left it half averaged; call `net(x)`");
   }
   ++num_steps;
@@ -329,9 +343,13 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   reducer->prepare_for_forward();
   if (join) announce_step();
   // Done once, after the first step, and before forward, when memory use is lowest.
-  if (reducer->rebuild_buckets()) reducer->share_buckets();
+  if (reducer->rebuild_buckets()) {
+    reducer->share_buckets();
+    postpone_recording();  // gradients may have moved into the new buckets
+  }
   reducer->expect_backward();
   state = StepState::kExpects;
+  note_forward(/*averages=*/true);
 }
 
 void DistributedDataParallelBase::Impl::take_output(const at::Tensor& output) {
@@ -352,8 +370,8 @@ void DistributedDataParallelBase::Impl::begin_backward() {
         "another backward, such as one under no_sync(), has taken the average of this one, whose gradients would stay "
         "this rank's: call backward once after each forward, before the next forward");
   }
-  detail::enter(detail::Phase::kBackward);
-  activity.emplace(group, kStepName);
+  begin_averaging();
+  note_backward();
   auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl) return;
@@ -378,6 +396,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       }
       activity.reset();
       state = StepState::kExpects;  // all parameters are frozen in this step, as in a GAN's discriminator
+      refuse_to_record("a backward passes through a DistributedDataParallel whose parameters are all frozen");
       return;
     }
     if (is_learning_graph) {
@@ -402,6 +421,9 @@ void DistributedDataParallelBase::Impl::finish_backward() {
     } catch (...) {
       group.explain(std::current_exception());
     }
+    note_wait();
+  } else if (!averages_in_step) {
+    refuse_to_record("a backward within a backward has brought the last gradients of a DistributedDataParallel");
   }
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     if (const auto impl = weak.lock()) impl->finish_step();
@@ -445,11 +467,7 @@ void DistributedDataParallelBase::Impl::finish_step() {
       static_hooks.emplace_back(trained[index].second, key);
     }
   }
-  if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(join ? highest_rank(true) : 0);
-  detail::enter(detail::Phase::kOptimizer);
-  activity.reset();
-  if (!averages_in_step) has_local_gradients = false;
-  state = StepState::kIdle;
+  end_step();
 }
 
 void DistributedDataParallelBase::Impl::broadcast(const std::vector<at::Tensor>& tensors, int64_t root) {

@@ -35,6 +35,13 @@ void Reducer::take_missing_for_unused() {
   for (const size_t index : missing()) mark_variable_ready(index);
 }
 
+bool Reducer::has_bucket(const at::Tensor& tensor) const {
+  return std::ranges::any_of(buckets_, [&](const Bucket& bucket) {
+    return bucket.gradients.defined() && bucket.gradients.is_alias_of(tensor) &&
+           bucket.gradients.numel() == tensor.numel();
+  });
+}
+
 void Reducer::share_buckets() {
   const auto backend = process_group_->getBackend(c10::DeviceType::CPU);
   if (!backend->supportsTensorAlloc(0)) return;

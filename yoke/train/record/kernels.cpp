@@ -131,4 +131,28 @@ std::function<void()> direct_kernel(const RecordedCall& call, const std::vector<
   return nullptr;
 }
 
+std::function<void()> direct_write(const RecordedCall& call) {
+  const std::string_view name = call.op->schema().name(), overload = call.op->schema().overload_name();
+  const auto& in = call.arguments;
+  const auto are_alike = [](const at::Tensor& to, const at::Tensor& from) {
+    return is_plain(to) && is_plain(from) && to.sizes() == from.sizes() && !to.is_alias_of(from) &&
+           to.nbytes() <= kMaxDirectBytes;
+  };
+  if (name == "aten::copy_" && are_alike(in[0].toTensor(), in[1].toTensor())) {
+    return [to = in[0].toTensor(), from = in[1].toTensor(), size = in[0].toTensor().numel()] {
+      std::copy_n(values(from), size, mutable_values(to));
+    };
+  }
+  if (name == "aten::mul" && overload == "out" && are_alike(in[2].toTensor(), in[0].toTensor())) {
+    const auto& number = in[1].toTensor();
+    if (!number.unsafeGetTensorImpl()->is_wrapped_number() || number.scalar_type() != at::kDouble) return nullptr;
+    const auto factor = static_cast<float>(*number.const_data_ptr<double>());
+    return [to = in[2].toTensor(), from = in[0].toTensor(), factor, size = in[0].toTensor().numel()] {
+      std::transform(values(from), values(from) + size, mutable_values(to),
+                     [factor](float value) { return value * factor; });
+    };
+  }
+  return nullptr;
+}
+
 }  // namespace yoke::train::detail

@@ -55,9 +55,11 @@ bool Plan::fits(at::TensorList given) const {
       return false;
     }
   }
-  return std::ranges::all_of(gradients_before, [](const GradientBefore& before) {
-    return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.is_defined;
-  });
+  return std::ranges::all_of(gradients_before,
+                             [](const GradientBefore& before) {
+                               return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.is_defined;
+                             }) &&
+         std::ranges::all_of(communications, [](const auto& communication) { return communication->fits(); });
 }
 
 /// Whether the program keeps a gradient of the last replay, which the next one would overwrite.
@@ -88,6 +90,9 @@ bool Plan::keeps_gradients() {
 
 std::string Plan::why_stale() {
   constexpr auto kReplaced = "a tensor that the step uses was replaced by another one";
+  for (const auto& communication : communications) {
+    if (auto reason = communication->why_stale(); !reason.empty()) return reason;
+  }
   for (const auto& memory : memories) {
     if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) return kReplaced;
   }

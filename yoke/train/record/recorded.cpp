@@ -1,5 +1,6 @@
 #include "yoke/train/record/recorded.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,9 @@
 #include <optional>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/ranks_lost.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/detail/rehearsal.h"
 #include "yoke/train/record/detail/recorder.h"
 
 namespace yoke::train {
@@ -32,27 +35,34 @@ std::vector<at::Tensor> without_graphs(std::vector<at::Tensor> results) {
   return results;
 }
 
-bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  if (a.defined() != b.defined()) return false;
-  if (!a.defined()) return true;
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const auto x = a.contiguous(), y = b.contiguous();
-  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
-/// Looks for calls in a step that is compared which a recording would have refused.
+/// Looks for calls in a step that is compared which a recording would have refused, and notes what the step sends.
 class Listener final : public detail::StepRecording {
  public:
-  Listener() : outer_(std::exchange(detail::recording_on_this_thread(), this)) {}
+  Listener(detail::Rehearsal& rehearsal, bool communicates)
+      : rehearsal_(rehearsal), outer_(std::exchange(detail::recording_on_this_thread(), this)) {
+    if (communicates) watch_.emplace();
+  }
   ~Listener() override { detail::recording_on_this_thread() = outer_; }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
-  void call(detail::HostCall call) override { call.run(call.tensors); }
+  void call(detail::HostCall call) override {
+    const c10::impl::ExcludeDispatchKeyGuard inside(detail::kRecorderKey);
+    call.run(call.tensors);
+  }
+  void add(detail::HostCall /*call*/) override {}
   void refuse(const std::string& reason) override { why_not = reason; }
+  void postpone() override { refuse("an object that communicates in the step was made anew"); }
+  void communicate(const std::string& op, const at::Tensor& tensor) override {
+    const auto is_its = [&](const auto& entry) { return entry.second->all_reduce(tensor).has_value(); };
+    if (op == "c10d::allreduce_" && std::ranges::any_of(communications_, is_its)) return rehearsal_.sent(tensor);
+    refuse(op + " communicates with other ranks, and did not when the step was recorded");
+  }
 
   std::string why_not;
 
  private:
+  detail::Rehearsal& rehearsal_;
+  std::optional<detail::CommunicationWatch> watch_;
   StepRecording* outer_;
 };
 
@@ -66,7 +76,7 @@ class Snapshot {
       if (memory.kind == MemoryKind::kInput) save(inputs[memory.input].storage());
     }
     for (const auto& call : plan.calls) {
-      if (call.op) continue;
+      if (call.op || !call.host.written) continue;
       for (const auto& tensor : call.host.written()) save(tensor.storage());
     }
     for (const auto& [parameter, place] : plan.leaves) {
@@ -90,7 +100,7 @@ class Snapshot {
   /// What differs from another snapshot of the same plan; empty if nothing does.
   std::string difference(const Snapshot& other) const {
     for (size_t i = 0; i < gradients_.size(); ++i) {
-      if (!same_bytes(gradient_values_[i], other.gradient_values_[i])) {
+      if (!detail::same_bytes(gradient_values_[i], other.gradient_values_[i])) {
         return fmt::format("the gradient of a parameter, {}", describe(gradients_[i].parameter));
       }
     }
@@ -104,7 +114,8 @@ class Snapshot {
       return fmt::format("a tensor of {} bytes that it changes", storages_[i].bytes.size());
     }
     for (size_t i = 0; i < generator_states_.size(); ++i) {
-      if (!same_bytes(generator_states_[i], other.generator_states_[i])) return "the state of a random generator";
+      if (!detail::same_bytes(generator_states_[i], other.generator_states_[i]))
+        return "the state of a random generator";
     }
     return "";
   }
@@ -173,7 +184,7 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
     const auto is_it = [&](const at::Tensor& known) { return known.is_same(leaf); };
     if (std::ranges::none_of(parameters, is_it)) parameters.push_back(leaf);
   }
-  if (!keep) return results;
+  if (!keep || recorder.is_postponed()) return results;
   if (!recorder.why_not().empty()) {
     give_up(recorder.why_not());
     return results;
@@ -185,18 +196,21 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
 
 std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList inputs, Call step) {
   const Snapshot before(entry.plan, inputs);
-  std::optional<Listener> listener(std::in_place);
+  detail::Rehearsal rehearsal;
+  std::optional<Listener> listener(std::in_place, rehearsal, !entry.plan.communications.empty());
   auto expected = without_graphs(step(inputs));
   const auto refused = listener->why_not;
   listener.reset();
   const auto replay = entry.num_replays;
   const auto fail = [&](const std::string& reason) {
     if (replay == 1) return give_up(reason);
+    const auto error =
+        Error(ErrorCode::kFailedPrecondition,
+              "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
+              replay, reason, replay / 2);
+    for (const auto& communication : entry.plan.communications) communication->report(error);
     stop(reason);
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
-        replay, reason, replay / 2);
+    throw error;
   };
   if (!refused.empty()) {
     fail(refused);
@@ -204,6 +218,7 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   }
   const Snapshot right(entry.plan, inputs);
   before.restore();
+  rehearsal.begin_replay();
   std::vector<at::Tensor> results;
   try {
     results = entry.plan.replay(inputs);
@@ -212,9 +227,10 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
     fail(fmt::format("the replay has failed and the step has not: {}", error.what()));
     return expected;
   }
-  std::string differs = right.difference(Snapshot(entry.plan, inputs));
+  std::string differs = rehearsal.difference();
+  if (differs.empty()) differs = right.difference(Snapshot(entry.plan, inputs));
   for (size_t i = 0; i < std::max(results.size(), expected.size()) && differs.empty(); ++i) {
-    if (i >= results.size() || i >= expected.size() || !same_bytes(results[i], expected[i])) {
+    if (i >= results.size() || i >= expected.size() || !detail::same_bytes(results[i], expected[i])) {
       differs = fmt::format("result {} of the step", i);
     }
   }
@@ -252,8 +268,11 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
     }
     try {
       return entry->plan.replay(inputs);
-    } catch (const Error& error) {
-      stop(error.what());
+    } catch (const std::exception& error) {
+      for (const auto& communication : entry->plan.communications) communication->report(error);
+      // When the ranks have formed their group again, the step is recorded again.
+      const bool may_go_on = dynamic_cast<const dist::RanksLost*>(&error) != nullptr;
+      if (!may_go_on && dynamic_cast<const Error*>(&error) != nullptr) stop(error.what());
       throw;
     }
   }

@@ -29,8 +29,8 @@
 namespace yoke::train {
 
 struct RecordedOptions {
-  /// Calls of the step that only run it, because the first steps make what later ones find: the optimizer's state, and
-  /// the buckets of DistributedDataParallel.
+  /// Calls of the step that only run it, because the first steps make what later ones find, such as the optimizer's
+  /// state. More of them only run it if DistributedDataParallel has not made its buckets yet.
   int64_t warm_up = 2;
 
   /// Compares a replay with the step itself, bit by bit: the first replay of each shape, the second, the fourth, the
@@ -81,10 +81,13 @@ class RecordedBase {
 ///          a warning says what, and the function runs from then on.
 /// Refused  operators that give the program a value, such as item(); shapes that depend on values; tensors that the
 ///          program keeps besides what the step returns; set_lr() and other
-///          changes of numbers, as of a Mean. A warning names them, why_not() too, and the function runs from then on.
+///          changes of numbers, as of a Mean; collectives, except those of DistributedDataParallel. A warning names
+///          them, why_not() too, and the function runs from then on.
+/// Ranks    of a DistributedDataParallel need not agree. A replay starts the collectives of the step, in the same
+///          order, so some ranks may replay a step while others run, record or compare it.
 /// Devices  CPU.
 /// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong, and
-///          the function runs from then on. The function's own errors.
+///          the function runs from then on. The function's own errors. Those of its collectives, by the same names.
 /// Threads  one at a time. The function's module, optimizer and tensors must outlive it.
 template <class Step>
 class Recorded : public RecordedBase {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "yoke/train/detail/describe.h"
@@ -25,7 +26,6 @@ namespace {
 
 using torch::jit::Stack;
 
-constexpr auto kRecorderKey = c10::DispatchKey::Fake;
 constexpr size_t kNever = -1;
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
@@ -35,11 +35,26 @@ Recorder*& recorder_on_this_thread() {
   return current;
 }
 
+void tell_of_communication(const c10::OperatorHandle& op, const Stack& stack) {
+  auto* recording = recording_on_this_thread();
+  if (recording == nullptr) return;
+  at::Tensor first;
+  const auto num_arguments = static_cast<int64_t>(op.schema().arguments().size());
+  for (const auto& argument : std::span(stack.end() - num_arguments, stack.end())) {
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      if (!first.defined()) first = tensor;
+    });
+  }
+  recording->communicate(op.schema().name(), first);
+}
+
 void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey);
   const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
   auto* recorder = recorder_on_this_thread();
-  if (recorder == nullptr || !recorder->why_not().empty()) {
+  const bool communicates = op.schema().name().starts_with("c10d::");
+  if (communicates) tell_of_communication(op, *stack);
+  if (communicates || recorder == nullptr || !recorder->why_not().empty()) {
     op.redispatchBoxed(below, stack);
   } else {
     recorder->record(op, below, stack);
@@ -106,6 +121,13 @@ Recorder::Recorder() {
 }
 
 Recorder::~Recorder() { stop(); }
+
+CommunicationWatch::CommunicationWatch() : was_on_(c10::impl::tls_is_dispatch_key_included(kRecorderKey)) {
+  register_recorder();
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, true);
+}
+
+CommunicationWatch::~CommunicationWatch() { c10::impl::tls_set_dispatch_key_included(kRecorderKey, was_on_); }
 
 std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
   std::vector<at::Tensor> result;
@@ -244,8 +266,6 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     refuse_operator(op, "gives a tensor whose shape depends on values");
   } else if (changes_memory(name)) {
     refuse_operator(op, "gives a tensor other memory");
-  } else if (name.starts_with("c10d::")) {
-    refuse_operator(op, "communicates with other ranks, which is not recorded yet");
   }
 
   RecordedCall call{.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled()};
@@ -322,6 +342,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   // Views need no work in a replay, and neither do questions about shapes.
   if ((!writes || has_tag(op, at::Tag::inplace_view)) && call.makes.empty()) return;
   if (!writes && made.size() == call.makes.size() && made.size() == position) call.direct = direct_kernel(call, made);
+  if (writes && call.makes.empty()) call.direct = direct_write(call);
   plan_.calls.push_back(std::move(call));
 }
 
@@ -336,10 +357,26 @@ void Recorder::call(HostCall host) {
     }
   }
   host.run(host.tensors);
+  push(std::move(call), std::move(host));
+}
+
+void Recorder::add(HostCall host) { push({.keys = {}, .grad_mode = c10::GradMode::is_enabled()}, std::move(host)); }
+
+void Recorder::push(RecordedCall call, HostCall host) {
   if (!why_not_.empty()) return;
   for (auto& tensor : host.tensors) tensor = stand_in_for(tensor);
   call.host = std::move(host);
   plan_.calls.push_back(std::move(call));
+}
+
+void Recorder::communicate(const std::string& op, const at::Tensor& tensor) {
+  if (!why_not_.empty()) return;
+  for (const auto& [owner, communication] : communications_) {
+    if (op != "c10d::allreduce_") break;
+    if (auto again = communication->all_reduce(tensor)) return add(std::move(*again));
+  }
+  if (is_postponed_) return;
+  refuse(op + " communicates with other ranks: only the means of DistributedDataParallel can be recorded");
 }
 
 /// The gradient that a parameter has now, as a replay will set it.
@@ -363,6 +400,7 @@ void Recorder::stop() {
 
 void Recorder::finish(const std::vector<at::Tensor>& results) {
   stop();
+  for (const auto& [owner, communication] : communications_) plan_.communications.push_back(communication);
   std::vector<size_t> num_results(plan_.memories.size());
   for (size_t i = 0; i < results.size() && why_not_.empty(); ++i) {
     const auto& result = results[i];

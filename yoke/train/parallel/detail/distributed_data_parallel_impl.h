@@ -86,6 +86,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   const char* divergence() const;
   uint64_t versions() const;
   void check_local_gradients();
+  void check_last_backward() const;
   void begin_forward();
   void take_output(const at::Tensor& output);
   void begin_backward();
@@ -104,6 +105,23 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   /// Collective, in a join. Returns the highest rank for which `is_candidate` is true; -1 if there is none.
   int64_t highest_rank(bool is_candidate) const;
   void shadow_step();
+
+  // Recorded steps (recorded_communication.cpp). Functions named `note_` do nothing unless a step is recorded.
+
+  class RecordedCommunication;
+  /// Of the step that is being recorded; null if none is, or if it cannot be.
+  std::shared_ptr<RecordedCommunication> recorded();
+  std::string why_not_recordable() const;
+  static void refuse_to_record(const char* reason);
+  static void postpone_recording();
+  void note_forward(bool averages);
+  void note_local_gradients();
+  void note_backward();
+  void note_wait();
+  void replay_forward(bool averages);
+  void begin_averaging();
+  void end_step();
+  void end_step_now();
 };
 
 }  // namespace yoke::train

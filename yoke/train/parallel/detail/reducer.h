@@ -27,6 +27,10 @@ class Reducer : public c10d::Reducer {
   /// Called at the end of a backward if unused parameters are allowed. Treats parameters without a gradient as unused,
   /// and starts the all-reduces that wait for them.
   void take_missing_for_unused();
+  /// Whether the buckets stay as they are from now on.
+  bool has_its_buckets() const { return !should_rebuild_buckets(); }
+  /// Whether `tensor` is the memory of a whole bucket.
+  bool has_bucket(const at::Tensor& tensor) const;
   /// Moves the buckets into memory that the ranks of a host share, if the group has it, so that their all-reduces copy
   /// nothing. Called when there are new buckets, and no backward is running.
   void share_buckets();

@@ -11,4 +11,8 @@ namespace yoke::train::detail {
 /// place; null if there is none for this operator and these tensors.
 std::function<void()> direct_kernel(const RecordedCall& call, const std::vector<at::Tensor>& results);
 
+/// The same for a call that makes no memory and writes to one of its arguments: copies to and from the buckets of
+/// DistributedDataParallel.
+std::function<void()> direct_write(const RecordedCall& call);
+
 }  // namespace yoke::train::detail

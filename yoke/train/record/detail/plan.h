@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -108,6 +109,7 @@ class Plan {
   std::vector<std::pair<at::Tensor, const c10::StorageImpl*>> leaves;  ///< Parameters, and where they were.
   /// Tensors of the program that the step uses, and whether they require a gradient.
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, bool>> watched;
+  std::vector<std::shared_ptr<StepCommunication>> communications;
   bool grad_mode = true, is_autocast = false;
 
  private:

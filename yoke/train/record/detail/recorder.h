@@ -30,15 +30,20 @@ class Recorder final : public StepRecording {
   void finish(const std::vector<at::Tensor>& results);
 
   void call(HostCall call) override;
+  void add(HostCall call) override;
   void refuse(const std::string& reason) override;
+  void postpone() override { is_postponed_ = true; }
+  void communicate(const std::string& op, const at::Tensor& tensor) override;
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   const std::string& why_not() const { return why_not_; }  ///< Empty if all could be recorded.
+  bool is_postponed() const { return is_postponed_; }
   std::vector<at::Tensor> parameters() const { return leaves_; }
   Plan take_plan() { return std::move(plan_); }
 
  private:
   void add_leaf(const at::Tensor& leaf);
+  void push(RecordedCall call, HostCall host);
   size_t memory_of(const at::Tensor& tensor);
   at::Tensor stand_in_for(const at::Tensor& tensor);
   c10::IValue stand_in_for(const c10::IValue& value);
@@ -53,6 +58,7 @@ class Recorder final : public StepRecording {
 
   Plan plan_;
   std::string why_not_;
+  bool is_postponed_ = false;
   std::unordered_map<const c10::StorageImpl*, size_t> memory_ids_;
   std::vector<bool> is_undefined_;  ///< Memories that were made without values, and that no operator has written yet.
   std::vector<std::vector<at::Tensor>> stand_ins_;  ///< Tensors over each memory.
@@ -61,6 +67,19 @@ class Recorder final : public StepRecording {
   std::vector<GradientAt> gradients_before_;
   StepRecording* outer_ = nullptr;
   bool was_on_ = false;
+};
+
+/// During its lifetime, the recording on this thread is told of operators that communicate, although it does not
+/// record.
+class CommunicationWatch {
+ public:
+  CommunicationWatch();
+  ~CommunicationWatch();
+  CommunicationWatch(const CommunicationWatch&) = delete;
+  CommunicationWatch& operator=(const CommunicationWatch&) = delete;
+
+ private:
+  const bool was_on_;
 };
 
 }  // namespace yoke::train::detail

@@ -1,0 +1,50 @@
+// yoke/train/detail/rehearsal.h -- a step that this rank does twice to compare a replay with it, and other ranks once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace yoke::train::detail {
+
+/// Whether both are undefined, or have the same shape, dtype and bytes.
+bool same_bytes(const at::Tensor& a, const at::Tensor& b);
+
+/// During its lifetime, the step itself and then its replay run on this thread. Only the step communicates. What it
+/// sends and receives is kept: the replay must send the same, and gets what the step has received.
+class Rehearsal {
+ public:
+  Rehearsal();
+  ~Rehearsal();
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+  void begin_replay();
+  bool is_replay() const { return is_replay_; }
+
+  void sent(const at::Tensor& tensor);  ///< Called before a collective, which changes the tensor in place.
+  void received();  ///< Called when all collectives so far are done; in the replay, instead of them.
+
+  /// What differs in the communication of the replay, which has ended; empty if nothing does.
+  std::string difference() const;
+
+ private:
+  struct Collective {
+    at::Tensor sent, received;
+  };
+
+  Rehearsal* outer_;
+  bool is_replay_ = false;
+  std::vector<Collective> collectives_;  ///< Of the step.
+  std::vector<at::Tensor> pending_;      ///< Tensors of the collectives that are not done.
+  size_t num_done_ = 0;
+  size_t num_sent_ = 0;  ///< Of the replay.
+  std::string differs_;
+};
+
+/// Null if there is none.
+Rehearsal* rehearsal_on_this_thread();
+
+}  // namespace yoke::train::detail
