@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kMark = 0x796f6b65636f7079;  // "yokecopy"
 /// The first message has so many bytes, enough for generators, meters and buffers.
 constexpr int64_t kFirstCapacity = 64 << 10;
+/// Those of later messages are a multiple of this.
+constexpr int64_t kGranule = 4096;
 
 /// Begins a message; the record follows.
 struct Head {
@@ -147,8 +149,9 @@ void StateCopies::begin(const StateRecord& given) {
   }
   const auto record_bytes = static_cast<int64_t>(record.size());
   const bool fits = bytes_of_message(record_bytes) <= capacity_;
-  const auto more = bytes_of_message(record_bytes + record_bytes / 8) + 4096;
-  const Head head{.mark = kMark, .step = step, .bytes = fits ? record_bytes : -1, .next = fits ? capacity_ : more};
+  // The next record has about the same size.
+  const auto next = (bytes_of_message(record_bytes + record_bytes / 8) / kGranule + 1) * kGranule;
+  const Head head{.mark = kMark, .step = step, .bytes = fits ? record_bytes : -1, .next = next};
   const Tail tail{.mark = kMark, .step = step};
   if (!outgoing_.defined() || outgoing_.numel() != capacity_) outgoing_ = message_of(capacity_);
   std::memcpy(memory_of(outgoing_), &head, sizeof head);
