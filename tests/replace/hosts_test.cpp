@@ -40,12 +40,14 @@ TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
 
   const TemporaryFolder expected;
   const auto undisturbed =
-      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel)), kNumRanksOfAll).command().wait();
+      Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel, kWidth)), kNumRanksOfAll)
+          .command()
+          .wait();
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;
   const auto num_kills = std::to_string(num_rounds * kNumHosts);
-  Training job(on_hosts({"--preload", "--replace", num_kills}, program(mode, folder, num_steps, parallel)),
+  Training job(on_hosts({"--preload", "--replace", num_kills}, program(mode, folder, num_steps, parallel, kWidth)),
                kNumRanksOfAll);
   ASSERT_TRUE(job.wait_for_ranks()) << job.command().out() << job.command().err();
   std::mt19937 random(5);

@@ -77,7 +77,7 @@ class Replace : public testing::TestWithParam<std::tuple<std::string, std::strin
 TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   const auto& [mode, parallel, how] = GetParam();
   const bool is_long = std::getenv("YOKE_LONG") != nullptr;
-  const int num_kills = is_long ? (how == "preloaded" ? 1000 : 100) : (how == "preloaded" ? 5 : 2);
+  const int num_kills = is_long ? (how == "preloaded" ? 1000 : 100) : (how == "preloaded" ? 3 : 2);
   const int num_steps = is_long ? num_kills * 5 : 40;
 
   const TemporaryFolder expected;

@@ -41,6 +41,9 @@ class SshHosts : public testing::Test {
     return on_first(num_hosts_, options, program);
   }
 
+  /// Of the network: gradients of 45 KB, large enough to pass between the hosts in rounds.
+  static constexpr int kWidth = 512;
+
   std::unique_ptr<Network> network_;
   const std::string tag_ = new_tag();
 
