@@ -5,11 +5,12 @@
 //   replace_program accumulate FOLDER STEPS [HOW]   the same; two optimizers step after each second and third batch
 //
 //   replace_program loop FOLDER STEPS [HOW]         with a loop of its own, as in docs/replace.md
+//   replace_program accumulating_loop FOLDER STEPS [HOW]    the same; the optimizer steps after each third batch
 //
 // HOW is ddp (the default), recorded (the same, with a step that is replayed), zero1 or fsdp. After it may come the
-// width of the network, 64 otherwise, and the path of a file with the number of the step after which rank 0 waits, until
-// the file has a larger one. Each rank prints its pid, rank 0 also each step that it has made. In the end each rank
-// writes its whole state into FOLDER/final-RANK.
+// width of the network, 64 otherwise, and the path of a file with the number of the step after which rank 0 waits,
+// until the file has a larger one. Each rank prints its pid, rank 0 also each step that it has made. In the end each
+// rank writes its whole state into FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
@@ -207,7 +208,8 @@ void with_run(Training<Parallel>& all, dist::World& world, const std::string& fo
 }
 
 template <class Parallel>
-void with_loop(Training<Parallel>& all, dist::World& world, const std::string& folder, int64_t num_steps) {
+void with_loop(Training<Parallel>& all, dist::World& world, const std::string& folder, int64_t num_steps,
+               int64_t period) {
   train::Mean loss;
   train::TrainState state(world);
   state.add("model", all.net).add("optimizer", all.optimizer).add("loss", loss).add_generators();
@@ -224,7 +226,7 @@ void with_loop(Training<Parallel>& all, dist::World& world, const std::string& f
       all.loader.resume({step / kStepsPerEpoch, step % kStepsPerEpoch * all.loader.samples_per_batch()});
       for (const auto& batch : all.loader.epoch(step / kStepsPerEpoch)) {
         kept.keep(step);
-        loss.add(all.step(batch), batch.target.size(0));
+        loss.add(period == 1 ? all.step(batch) : all.step(batch, step, period), batch.target.size(0));
         say_step(world, ++step);
       }
     } catch (const dist::RanksLost&) {
@@ -246,8 +248,8 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps, 
     all.net(all.samples.data);  // as a program may do before its loop
     network.train();
   }
-  if (mode == "loop") {
-    with_loop(all, world, folder, num_steps);
+  if (mode.ends_with("loop")) {
+    with_loop(all, world, folder, num_steps, mode == "loop" ? 1 : 3);
   } else {
     with_run(all, world, folder, num_steps, mode == "accumulate" ? 3 : 1);  // which does not divide an epoch
   }
@@ -261,7 +263,7 @@ int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
     if (argc < 4)
       throw Error(ErrorCode::kInvalidArgument,
-                  "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW [WIDTH [GATE]]]");
+                  "usage: replace_program run|accumulate|loop|accumulating_loop FOLDER STEPS [HOW [WIDTH [GATE]]]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
     if (argc > 6) gate = argv[6];

@@ -228,5 +228,33 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
   EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
 }
 
+/// The launcher gives a host up, but its ranks go on with the others until the ranks of the spare are there.
+TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
+  constexpr int kNumSteps = kFirstSteps + 180;
+  const TemporaryFolder expected, folder;
+  const auto undisturbed =
+      Training(on_first(kNumNodes, {}, program("run", expected, kNumSteps, "fsdp", kWidth)), kAllRanks)
+          .command()
+          .wait();
+  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+  Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "3"},
+                        gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
+               kAllRanks);
+  ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
+  std::vector<pid_t> stopped;
+  for (const auto pid : processes_on(1)) {
+    const auto name = test::slurp("/proc/" + std::to_string(pid) + "/comm");
+    if (name == "yoke\n" || name == "yoke-guardian\n") stopped.push_back(pid);
+  }
+  ASSERT_GE(stopped.size(), 2u);
+  for (const auto pid : stopped) kill(pid, SIGSTOP);
+  EXPECT_TRUE(job.command().wait_until([&] { return num_moves(job.command().err()) == 1; })) << job.command().err();
+  let_run_to(kNumSteps + 1, folder);
+  const auto result = job.command().wait();
+  for (const auto pid : stopped) kill(pid, SIGCONT);
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(final_states(folder, kAllRanks), final_states(expected, kAllRanks));
+}
+
 }  // namespace
 }  // namespace yoke

@@ -50,8 +50,8 @@ inline constexpr const char* kReplacement = "YOKE_REPLACEMENT";
 /// `yoke run --replace` to ranks: the path before the names of the two files in which the rank keeps what no other rank
 /// has of the training's state (yoke/train/checkpoint/kept_states.h). They outlive the rank until the job ends.
 inline constexpr const char* kRankState = "YOKE_RANK_STATE";
-/// `yoke run --replace --spares` to ranks of several hosts: "1" if each rank is to have a copy of that on another host,
-/// because a spare may take the place of its own.
+/// `yoke run --replace --spares` to ranks of several hosts: each is to have a copy of that on another host, because a
+/// spare may take the place of its own. "spare": this host has done so; "1": it has not.
 inline constexpr const char* kStateCopies = "YOKE_STATE_COPIES";
 /// `yoke tune` and `yoke plan` to ranks: the folder for their step times (step_times.h).
 inline constexpr const char* kStepTimes = "YOKE_STEP_TIMES";

@@ -1,5 +1,8 @@
 #include "yoke/dist/detail/outside.h"
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
@@ -30,6 +33,18 @@ c10::intrusive_ptr<c10d::Work> done(TensorList outputs = {}) {
   return c10::make_intrusive<DoneWork>(std::move(outputs));
 }
 
+/// Makes `tensor`, which each of `size` ranks has given, the result of the reduction.
+void reduce_alike(const at::Tensor& tensor, const c10d::ReduceOp& op, int64_t size) {
+  const c10::NoGradGuard no_grad;
+  if (op == c10d::ReduceOp::SUM && tensor.scalar_type() != at::kBool) {
+    tensor.mul_(size);
+  } else if (op == c10d::ReduceOp::PRODUCT) {
+    tensor.pow_(size);
+  } else if (op == c10d::ReduceOp::BXOR && size % 2 == 0) {
+    tensor.zero_();
+  }
+}
+
 class RefusingBackend : public c10d::Backend {
  public:
   using Backend::Backend;
@@ -45,7 +60,8 @@ class OutsideBackend : public RefusingBackend {
   using RefusingBackend::RefusingBackend;
   const std::string getBackendName() const override { return "none, because this rank has not joined the others,"; }
 
-  c10::intrusive_ptr<c10d::Work> allreduce(TensorList& tensors, const c10d::AllreduceOptions& /*options*/) override {
+  c10::intrusive_ptr<c10d::Work> allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) override {
+    for (const auto& tensor : tensors) reduce_alike(tensor, options.reduceOp, getSize());
     return done(tensors);
   }
   c10::intrusive_ptr<c10d::Work> broadcast(TensorList& tensors, const c10d::BroadcastOptions& /*options*/) override {
@@ -63,11 +79,13 @@ class OutsideBackend : public RefusingBackend {
     return done({output});
   }
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                      const c10d::ReduceScatterOptions& /*options*/) override {
+                                                      const c10d::ReduceScatterOptions& options) override {
     if (output.numel() > 0) output.view({-1}).copy_(input.reshape({-1, output.numel()})[getRank()]);
+    reduce_alike(output, options.reduceOp, getSize());
     return done({output});
   }
-  c10::intrusive_ptr<c10d::Work> reduce(TensorList& tensors, const c10d::ReduceOptions& /*options*/) override {
+  c10::intrusive_ptr<c10d::Work> reduce(TensorList& tensors, const c10d::ReduceOptions& options) override {
+    for (const auto& tensor : tensors) reduce_alike(tensor, options.reduceOp, getSize());
     return done(tensors);
   }
   c10::intrusive_ptr<c10d::Work> gather(std::vector<TensorList>& outputs, TensorList& inputs,

@@ -6,6 +6,7 @@
 //   generation/N       set once N has begun; wakes those who wait for it
 //   here/N/RANK        RANK has left its groups, and forms them again as generation N; their keys, and which
 //                      replacement that process is
+//   least/RANK         processes of RANK that are earlier replacements than this one must not come any more
 //   again/N/...        what the groups of generation N exchange
 // All ranks meet at the highest number. Whoever finds a higher one than that at which it tries, tries again there.
 #include <c10/util/Exception.h>
@@ -46,19 +47,40 @@ constexpr uint64_t kCallsOfGeneration = 1'000'000'000;
 /// The same for the groups that are made of another one.
 constexpr int64_t kSplitsOfGeneration = 1'000'000;
 
-int64_t highest_generation(c10d::Store& store) {
-  if (!store.check({kGeneration})) return 0;
-  const auto bytes = store.get(kGeneration);
+int64_t number_at(c10d::Store& store, const std::string& key) {
+  if (!store.check({key})) return 0;
+  const auto bytes = store.get(key);
   return parse_int(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())).value_or(0);
+}
+
+int64_t highest_generation(c10d::Store& store) { return number_at(store, kGeneration); }
+
+/// Makes the number at `key` at least `number`.
+void raise(c10d::Store& store, const std::string& key, int64_t number) {
+  const auto own = std::to_string(number);
+  const auto compare_set = [&](const std::string& expected) { return store.compareSet(key, expected, own); };
+  auto now = compare_set("");
+  while (parse_int(now).value_or(0) < number) now = compare_set(now);
+}
+
+std::string least_key(int64_t rank) { return fmt::format("least/{}", rank); }
+
+/// On a spare host that has taken the place of another one. That host may not know that it was given up, and its ranks
+/// may be connected to the others still. They must not come among them any more: beside ranks of the spare they would
+/// be in other places, and sums have other bits.
+void shut_out_lost_host(c10d::Store& store, const RankEnv& env, int64_t replacement) {
+  const char* const copies = std::getenv(variable::kStateCopies);
+  if (copies == nullptr || std::string_view(copies) != "spare") return;
+  const auto first_rank = env.rank - env.local_rank;
+  for (int64_t local = 0; local < env.local_world_size; ++local) {
+    raise(store, least_key(first_rank + local), replacement - env.local_rank + local);
+  }
 }
 
 std::string text_of_bytes(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 void announce(c10d::Store& store, int64_t generation) {
-  const auto own = std::to_string(generation);
-  const auto compare_set = [&](const std::string& expected) { return store.compareSet(kGeneration, expected, own); };
-  auto now = compare_set("");
-  while (parse_int(now).value_or(0) < generation) now = compare_set(now);
+  raise(store, kGeneration, generation);
   store.set(fmt::format("generation/{}", generation), std::string("1"));
 }
 
@@ -154,8 +176,8 @@ void Group::Job::rethrow_loss(const Impl& impl, const std::exception& failure, b
   const auto ranks = losses->ranks();
   has_lost_rank = true;
   throw RanksLost(
-      fmt::format("rank {}: collective {}{} lost its connection to another rank: {} ended; World::recover() "
-                  "forms the groups again once others have taken their place",
+      fmt::format("rank {}: collective {}{} lost its connection to another rank: {} ended. If another process takes "
+                  "that place, World::recover() forms the groups again",
                   env.rank, impl.sequence(), impl.name,
                   ranks.empty()       ? "a rank has"
                   : ranks.size() == 1 ? list_ranks(ranks) + " has"
@@ -260,7 +282,10 @@ void World::recover() {
                                 : list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not come",
                 last_error.empty() ? "" : "; the last attempt failed: ", last_error);
   };
-  if (job.is_outside) announce(store, job.replacement);
+  if (job.is_outside) {
+    shut_out_lost_host(store, job.env, job.replacement);
+    announce(store, job.replacement);
+  }
   for (auto least = job.is_outside ? job.replacement : job.generation + 1;;) {
     const auto number = highest_generation(store);
     if (number < least) {
@@ -273,9 +298,9 @@ void World::recover() {
     for (int64_t other = 0; other < size(); ++other) keys.push_back(fmt::format("here/{}/{}", number, other));
     auto own = fmt::format("{}", job.replacement);
     for (const auto& impl : job.groups) own += line_of(impl->key);
-    // A host that was given up, because it was silent, may not know it yet. Two processes of one rank must not both
-    // come.
-    if (store.compareSet(keys[static_cast<size_t>(rank())], "", own) != own) {
+    // A host that was given up, because it was silent, may not know it yet.
+    if (number_at(store, least_key(rank())) > job.replacement ||
+        store.compareSet(keys[static_cast<size_t>(rank())], "", own) != own) {
       throw Error(ErrorCode::kUnavailable, "rank {}: another process has the place of this one", rank());
     }
     while (!wait_briefly(store, keys) && highest_generation(store) == number) check(keys);

@@ -59,6 +59,16 @@ TEST_F(LostHost, ASpareTakesItsPlaceWhileTheOthersRun) {
   EXPECT_THAT(end_of_all(), HasSubstr("rank 2 (pid 12 on e) exited with code 7"));
 }
 
+TEST_F(LostHost, IsNamedIfARankGivesUpSoonAfterIt) {
+  keep_all();
+  scene_.lose(1);
+  for (const int64_t rank : {2, 3}) scene_.started(4, rank);
+  scene_.exit(4, 2, W_EXITCODE(75, 0));
+  EXPECT_THAT(end_of_all(),
+              HasSubstr("rank 2 (pid 12 on e) exited with code 75; before, lost host b: it is off, and the "
+                        "spare host e took its place; stopped"));
+}
+
 TEST_F(LostHost, ItsRanksMoveOnIfTheSpareIsLostToo) {
   keep_all();
   scene_.lose(1);

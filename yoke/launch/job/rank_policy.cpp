@@ -22,6 +22,9 @@ constexpr std::chrono::seconds kNoticeAfter{1};
 /// that rank. Ranks of a training end within moments, but one may still write a last file.
 constexpr std::chrono::seconds kLeftAfter{10};
 
+/// A rank that gives up within this time after a loss probably does so because of it.
+constexpr std::chrono::seconds kSoonAfterLoss{30};
+
 /// If a rank is stopped, or waits in the kernel, for this time, the user is told. `yoke stack` stops a process for
 /// moments, and a disk that is asleep takes seconds.
 constexpr std::chrono::seconds kStayAfter{10};
@@ -133,7 +136,7 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
   attempt_.alive.erase(rank);
   attempt_.pids[rank] = pid;
   attempt_.stays.erase(rank);
-  std::string no_replacement;
+  std::string no_replacement, before;
   if (wait_status != 0 && attempt_.state == State::kRunning) {
     const auto verdict = replace_rule_.judge({.rank = rank,
                                               .wait_status = wait_status,
@@ -142,15 +145,19 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
                                               .some_have_left = !attempt_.left.empty()});
     if (verdict.replaces) {
       const auto number = replace_rule_.num_replaced();
-      attempt_.replaced = fmt::format("{} {}", describe(rank, pid), describe_wait_status(wait_status));
-      return {.notice = fmt::format("{}: {}; starting it again, replacement {} of {}", options_.name, attempt_.replaced,
-                                    number, options_.replacements),
+      const auto loss = fmt::format("{} {}", describe(rank, pid), describe_wait_status(wait_status));
+      attempt_.replaced = loss + ", and was started again";
+      attempt_.replaced_at = now;
+      return {.notice = fmt::format("{}: {}; starting it again, replacement {} of {}", options_.name, loss, number,
+                                    options_.replacements),
               .replacement = Decision::Replacement{rank, pid, number}};
     }
     no_replacement = verdict.why;
-    // Without a state, the ranks had not got over the loss before.
-    if (!no_replacement.empty() && !kept_step && !attempt_.replaced.empty()) {
-      no_replacement += fmt::format("; before, {}, and was started again", attempt_.replaced);
+    // The ranks had not got over the loss before: they have no state, or one gives up soon after it.
+    const bool has_given_up = shell_status(wait_status) == exit_status(ErrorCode::kUnavailable) &&
+                              now - attempt_.replaced_at < kSoonAfterLoss;
+    if (!attempt_.replaced.empty() && (no_replacement.empty() ? has_given_up : !kept_step)) {
+      before = "; before, " + attempt_.replaced;
     }
     attempt_.failure = {rank, pid, wait_status};
     attempt_.again = Attempt::Again::kCounted;
@@ -167,8 +174,8 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
     return {};
   }
   return fail(shell_status(wait_status),
-              fmt::format("{} {}{}{}{}", describe(rank, pid), describe_wait_status(wait_status), more,
-                          no_replacement.empty() ? "" : ", and is not replaced, because ", no_replacement),
+              fmt::format("{} {}{}{}{}{}", describe(rank, pid), describe_wait_status(wait_status), more,
+                          no_replacement.empty() ? "" : ", and is not replaced, because ", no_replacement, before),
               now);
 }
 
@@ -270,6 +277,8 @@ RankPolicy::Decision RankPolicy::on_host_lost(const std::string& why, const std:
     return on_node_lost(fmt::format("{}; its ranks are not replaced, because {}", why, verdict.why), ranks_of_host,
                         false, now);
   }
+  attempt_.replaced = fmt::format("{}, and the spare host {} took its place", why, spare);
+  attempt_.replaced_at = now;
   const auto last = replace_rule_.num_replaced();
   const auto first = last - static_cast<int64_t>(ranks_of_host.size()) + 1;
   for (const auto rank : ranks_of_host) {
@@ -293,6 +302,19 @@ RankPolicy::Decision RankPolicy::on_node_leaving(const std::string& why, int sig
 
 RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& why, Time now) {
   return fail(exit_code, why, now);
+}
+
+/// A rank that failed because it had lost another one may end before that one. Then the status is that of the other. If
+/// it was stopped while it ended, it is that of an exception.
+int RankPolicy::exit_code() const {
+  const auto& failure = attempt_.failure;
+  if (!failure || attempt_.exit_code != shell_status(failure->wait_status)) return attempt_.exit_code;
+  const auto& facts = attempt_.facts;
+  const auto first = root_cause(facts);
+  const auto found = facts.wait_statuses.find(first);
+  if (first == failure->rank || found == facts.wait_statuses.end() || found->second == 0) return attempt_.exit_code;
+  if (WIFEXITED(found->second)) return shell_status(found->second);
+  return facts.reports.contains(first) ? exit_status(ErrorCode::kInternal) : attempt_.exit_code;
 }
 
 RankPolicy::Decision RankPolicy::fail(int exit_code, std::string cause, Time now) {

@@ -137,7 +137,7 @@ class RankPolicy {
   /// changed. If so, resets the data of the attempt. REQUIRES: all ranks have ended, and all reports have come.
   std::optional<Restart> begin_again();
 
-  int exit_code() const { return attempt_.exit_code; }
+  int exit_code() const;
   std::string reason() const;  ///< One line; empty after success.
   int64_t num_ranks() const { return options_.num_ranks; }
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
@@ -179,7 +179,8 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;         ///< Why it ended; empty before the first failure or signal.
     std::string cause_before;  ///< Why the attempt before it ended; empty once a rank of this one has started.
-    std::string replaced;      ///< The end of the last rank that was started again alone; empty: none was.
+    std::string replaced;      ///< What was lost last and was started again while others ran; empty: nothing was.
+    Time replaced_at = {};
     std::optional<Failure> failure;
     FailureFacts facts;
     std::map<int64_t, int> pids;

@@ -286,8 +286,10 @@ void LocalNode::replace(int64_t rank, const Replacement& replacement) {
       std::ranges::find_if(plans_, [&](const RankPlan& one) { return !one.is_store && one.rank == rank; });
   if (plan == plans_.end()) return;
   const auto prefix = std::string(variable::kReplacement) + "=";
+  const auto of_copies = std::string(variable::kStateCopies) + "=";
   for (auto& variable : plan->environment) {
     if (variable.starts_with(prefix)) variable = fmt::format("{}{}", prefix, replacement.number);
+    if (variable.starts_with(of_copies)) variable = of_copies + "1";  // the others of this host are not replaced with it
   }
   try {
     const auto out = connect(*plan, false, LogStart::kAtEnd), err = connect(*plan, true, LogStart::kAtEnd);

@@ -219,7 +219,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
       const auto number = place.first_replacement == 0 ? 0 : place.first_replacement + local_rank;
       environment.set(variable::kReplacement, std::to_string(number));
       environment.set(variable::kRankState, one.state_file);
-      if (place.has_spares) environment.set(variable::kStateCopies, "1");
+      if (place.has_spares) environment.set(variable::kStateCopies, number == 0 ? "1" : "spare");
     }
     const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {

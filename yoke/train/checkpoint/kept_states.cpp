@@ -5,12 +5,14 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -20,10 +22,12 @@
 #include "yoke/base/fields.h"
 #include "yoke/contract/progress.h"
 #include "yoke/contract/variables.h"
+#include "yoke/dist/arrivals.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/detail/rank_record.h"
 #include "yoke/train/checkpoint/detail/replica.h"
 #include "yoke/train/checkpoint/detail/state_copies.h"
+#include "yoke/train/checkpoint/detail/unused_gradients.h"
 #include "yoke/train/checkpoint/train_state.h"
 
 namespace yoke::train {
@@ -164,6 +168,23 @@ class KeptByAll {
     }
     return -1;
   }
+  /// Which states the ranks have themselves.
+  std::string describe() const {
+    std::map<std::string, std::vector<int64_t>> ranks_with;
+    for (int64_t rank = 0; rank < num_ranks(); ++rank) {
+      std::vector<int64_t> steps;
+      for (int64_t i = 0; i < 2; ++i) {
+        if (const auto step = own_.const_data_ptr<int64_t>()[2 * (2 * rank + i)]; step >= 0) steps.push_back(step);
+      }
+      std::ranges::sort(steps);
+      ranks_with[steps.empty() ? "none" : fmt::format("after step {}", fmt::join(steps, " and "))].push_back(rank);
+    }
+    std::string text;
+    for (const auto& [states, ranks] : ranks_with) {
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", dist::list_ranks(ranks), states);
+    }
+    return text;
+  }
   /// The newest step of which all has been kept.
   int64_t newest() const {
     int64_t newest = -1;
@@ -208,12 +229,21 @@ struct KeptStates::Impl {
   size_t num_slices = 0;        ///< That the state had when these were found.
   std::array<detail::RankRecord, 2> records;
   std::optional<detail::StateCopies> copies;  ///< Only if spare hosts wait.
+  std::optional<detail::UnusedGradients> unused;
+  std::optional<std::vector<at::Tensor>> optimized;  ///< Found by the first keep().
 
   Impl(dist::World& all_ranks, TrainState& whole)
       : world(all_ranks),
         state(whole),
         records{detail::RankRecord(rank_file(world, 0)), detail::RankRecord(rank_file(world, 1))} {
     if (detail::StateCopies::are_wanted(world)) copies.emplace(world);
+    if (world.is_replaceable()) unused.emplace();
+  }
+  bool has_unused_gradients() {
+    if (!optimized) optimized = state.optimized();
+    const bool has_some = unused->any(*optimized);
+    unused->forget();
+    return has_some;
   }
   void find_alike(size_t of_slices);
   size_t oldest() const { return kept[0].step < kept[1].step ? 0 : 1; }
@@ -255,7 +285,13 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   auto& all = *impl_;
   if (!all.world.is_replaceable()) return;
   if (all.kept[1 - all.oldest()].step == step) return;
-  if (all.copies && !all.copies->agree(step, all.newest_record())) return;  // the older state may still be needed
+  // The first state is that before the first batch, whatever gradients an earlier backward has left.
+  const bool is_first = all.kept[0].step < 0 && all.kept[1].step < 0;
+  const bool is_between_batches = all.has_unused_gradients() && !is_first;
+  // The older state may still be needed.
+  const auto wanted = is_between_batches ? detail::StateCopies::kNoStep : step;
+  if (all.copies && !all.copies->agree(wanted, all.newest_record())) return;
+  if (is_between_batches) return;
   const auto index = all.oldest();
   auto& kept = all.kept[index];
   auto own = all.state.own_state();
@@ -292,11 +328,6 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   kept.step = step;
   report_progress(step);
   if (all.copies) all.copies->begin(all.newest_record());
-}
-
-void KeptStates::skip() {
-  const c10::NoGradGuard no_grad;
-  if (impl_->copies) impl_->copies->agree(detail::StateCopies::kNoStep, impl_->newest_record());
 }
 
 bool KeptStates::has_copies() const { return impl_->copies.has_value(); }
@@ -356,9 +387,10 @@ KeptStates::Restored KeptStates::restore() {
   const auto step = of_all.newest(), donor = of_all.donor(step);
   if (step < 0) {
     throw Error(ErrorCode::kUnavailable,
-                "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{}: it happened "
-                "before the first step{}, or too many ranks were lost at once",
-                world.rank(), all.copies ? ", or another host for them" : "", all.copies ? "s" : "");
+                "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{} ({}): it "
+                "happened before the first step{}, too many ranks were lost at once, or not all ranks call "
+                "KeptStates::keep() with the same steps",
+                world.rank(), all.copies ? ", or another host for them" : "", of_all.describe(), all.copies ? "s" : "");
   }
   size_t index = all.kept[0].step == step ? 0 : 1;
   if (all.kept[index].step != step) {

@@ -38,7 +38,7 @@ class TrainState;
 ///
 /// If spare hosts wait for lost ones (`yoke run --replace --spares`), each rank also sends what is in its files to a
 /// rank of the next host, which keeps the copies of two states in memory. That happens while the ranks compute.
-/// Constructor, keep() and skip() are collective then.
+/// Constructor and keep() are collective then.
 ///
 /// Job      nothing is kept, and keep() returns at once, unless lost ranks are replaced (World::is_replaceable).
 /// Memory   two copies of the tensors in the state. The kernel has the files in memory, too, and also writes them to
@@ -58,10 +58,9 @@ class KeptStates {
   /// All ranks keep the states of the same steps; collective only if spare hosts wait. `step`: the number of steps
   /// made; a state of this step that is the newest one already is left as it is. `note` comes back with it. Errors  as
   /// errno says: a file cannot be written, because the file system is full. RanksLost, if spare hosts wait.
+  /// Nothing is kept while an optimizer of yoke::train in the state has gradients that no step has used, as between the
+  /// batches of one step: a loss then leads back to the first of them.
   void keep(int64_t step, const std::string& note = {});
-  /// Instead of keep(), on a rank that may have to leave this step out alone: if spare hosts wait, no rank keeps it
-  /// then.
-  void skip();
   /// Whether spare hosts wait.
   bool has_copies() const;
 

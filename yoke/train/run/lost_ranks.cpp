@@ -1,7 +1,6 @@
 // What a Run does when ranks are lost that the launcher starts again.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -16,31 +15,10 @@ namespace yoke::train {
 void Run::Impl::watch_for_losses() {
   if (!world.is_replaceable()) return;
   kept.emplace(world, state);
-  step_watch.emplace([this](at::TensorList parameters, detail::Mean) {
-    for (const auto& parameter : parameters) {
-      const auto& gradient = parameter.grad();
-      used[parameter.unsafeGetTensorImpl()] = {gradient.unsafeGetTensorImpl(),
-                                               gradient.defined() ? static_cast<uint32_t>(gradient._version()) : 0};
-    }
-  });
-}
-
-bool Run::Impl::has_unused_gradients() const {
-  return std::ranges::any_of(optimized, [&](const at::Tensor& parameter) {
-    const auto& gradient = parameter.grad();
-    if (!gradient.defined()) return false;
-    const auto found = used.find(parameter.unsafeGetTensorImpl());
-    if (found != used.end() && found->second.gradient == gradient.unsafeGetTensorImpl() &&
-        found->second.version == static_cast<uint32_t>(gradient._version())) {
-      return false;
-    }
-    return gradient.layout() != at::kStrided || gradient.ne(0).any().item<bool>();
-  });
 }
 
 void Run::Impl::keep() {
   if (!kept) return;
-  if (is_accumulating) return kept->skip();
   FieldWriter place;
   place.add(schedule_step).add(text_of(position));
   try {
@@ -59,7 +37,6 @@ void Run::Impl::take_kept() {
   const auto restored = kept->restore();
   FieldReader place(restored.note);
   step = first_step = epoch_begin = restored.step;
-  is_accumulating = false;
   schedule_step = place.number();
   read_text(detail::kRunPosition, place.text(), position);
 }

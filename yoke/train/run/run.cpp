@@ -253,7 +253,6 @@ void Run::begin_batches() {
   if (run.has_empty_rest) run.position = detail::next_epoch(run.position);
   run.is_in_batches = !run.has_empty_rest;
   run.num_ended_before = num_steps_ended();
-  if (run.kept) run.optimized = run.state.optimized();
   if (run.is_in_batches && !run.world.needs_recovery()) run.keep();
   run.begin_watching();
 }
@@ -303,8 +302,6 @@ void Run::end_batch_firmly(int64_t num_samples) {
   }
   run.count_step();
   report_progress(run.step);
-  run.is_accumulating = run.kept && run.has_unused_gradients();
-  run.used.clear();
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "yoke/base/clock.h"
@@ -15,7 +14,6 @@
 #include "yoke/train/checkpoint/folder_lock.h"
 #include "yoke/train/checkpoint/kept_states.h"
 #include "yoke/train/detail/step_phases.h"
-#include "yoke/train/detail/step_watch.h"
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/replica_check.h"
@@ -79,23 +77,12 @@ struct Run::Impl {
 
   std::optional<KeptStates> kept;  // only if lost ranks are replaced
   bool has_returned = false;       // to an earlier step, and the loop does not know yet
-  // Gradients are not part of what is kept, so nothing is kept while the optimizers in the state have gradients that
-  // they have not used yet.
-  struct UsedGradient {
-    const c10::TensorImpl* gradient;
-    uint32_t version;
-  };
-  std::unordered_map<const c10::TensorImpl*, UsedGradient> used;  // by the steps of this batch, for each parameter
-  std::vector<at::Tensor> optimized;
-  std::optional<detail::StepWatch> step_watch;
-  bool is_accumulating = false;
 
   bool is_rank_0() const { return world.rank() == 0; }
   /// On rank 0, begins or goes on with the files of the run, from the present step on. `num_complete`: epochs.
   void begin_output(int64_t num_complete);
   void watch_for_losses();  ///< If lost ranks are replaced.
-  bool has_unused_gradients() const;
-  void keep();       ///< Keeps the state of `step`, if lost ranks are replaced and no gradients are unused.
+  void keep();       ///< Keeps the state of `step`, if lost ranks are replaced.
   void take_kept();  ///< Collective. Returns to the newest state that all ranks have kept.
   int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});
