@@ -289,7 +289,7 @@ void LocalNode::replace(int64_t rank, const Replacement& replacement) {
   const auto of_copies = std::string(variable::kStateCopies) + "=";
   for (auto& variable : plan->environment) {
     if (variable.starts_with(prefix)) variable = fmt::format("{}{}", prefix, replacement.number);
-    if (variable.starts_with(of_copies)) variable = of_copies + "1";  // the others of this host are not replaced with it
+    if (variable.starts_with(of_copies)) variable = of_copies + "1";  // its host is not replaced
   }
   try {
     const auto out = connect(*plan, false, LogStart::kAtEnd), err = connect(*plan, true, LogStart::kAtEnd);
