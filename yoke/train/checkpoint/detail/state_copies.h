@@ -32,8 +32,8 @@ struct StateRecord {
 /// come. So when agree() returns true on any rank, all copies of the last state are complete, and the ranks may forget
 /// the state before that one.
 ///
-/// Each message has a size on which sender and receiver have agreed by the message before: a little more than that of its
-/// record. If a record has become larger, the message only says so, and agree() sends the record.
+/// Each message has a size on which sender and receiver have agreed by the message before: a little more than that of
+/// its record. If a record has become larger, the message only says so, and agree() sends the record.
 class StateCopies {
  public:
   /// Collective, also of a process that takes the place of a lost one before it has joined.
