@@ -82,8 +82,8 @@ struct Run::Impl {
   /// On rank 0, begins or goes on with the files of the run, from the present step on. `num_complete`: epochs.
   void begin_output(int64_t num_complete);
   void watch_for_losses();  ///< If lost ranks are replaced.
-  void keep();       ///< Keeps the state of `step`, if lost ranks are replaced.
-  void take_kept();  ///< Collective. Returns to the newest state that all ranks have kept.
+  void keep();              ///< Keeps the state of `step`, if lost ranks are replaced.
+  void take_kept();         ///< Collective. Returns to the newest state that all ranks have kept.
   int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});
   void save_async(const StringMap& metadata = {});
