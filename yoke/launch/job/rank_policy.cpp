@@ -304,11 +304,14 @@ RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& wh
   return fail(exit_code, why, now);
 }
 
-/// A rank that failed because it had lost another one may end before that one. Then the status is that of the other. If
-/// it was stopped while it ended, it is that of an exception.
+/// A rank that gives up because it has lost another one may end before that one. Then the status is that of the other.
+/// If that was stopped while it ended, it is that of an exception.
 int RankPolicy::exit_code() const {
   const auto& failure = attempt_.failure;
-  if (!failure || attempt_.exit_code != shell_status(failure->wait_status)) return attempt_.exit_code;
+  const auto given_up = exit_status(ErrorCode::kUnavailable);
+  if (!failure || attempt_.exit_code != given_up || shell_status(failure->wait_status) != given_up) {
+    return attempt_.exit_code;
+  }
   const auto& facts = attempt_.facts;
   const auto first = root_cause(facts);
   const auto found = facts.wait_statuses.find(first);
