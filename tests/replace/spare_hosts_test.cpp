@@ -85,6 +85,11 @@ class SpareHosts : public test::SshHosts {
     return count;
   }
 
+  void train_undisturbed(const Words& words) const {
+    const auto result =
+        Training(on_first(kNumNodes, {"--preload"}, words), kAllRanks).command().wait(test::milliseconds(500'000));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
   /// The training, which waits after the first steps.
   static Words gated(Words words, const TemporaryFolder& folder) {
     let_run_to(kFirstSteps, folder);
@@ -115,11 +120,7 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
   const int num_steps = kFirstSteps + num_kills * kStepsPerLoss;
 
   const TemporaryFolder expected;
-  const auto undisturbed =
-      Training(on_first(kNumNodes, {"--preload"}, program(mode, expected, num_steps, parallel, kWidth)), kAllRanks)
-          .command()
-          .wait(test::milliseconds(500'000));
-  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+  train_undisturbed(program(mode, expected, num_steps, parallel, kWidth));
 
   const TemporaryFolder folder;
   Training job(on_hosts({"--preload", "--spares", std::to_string(kNumSpares), "--replace",
@@ -208,11 +209,7 @@ TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {
 TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
   constexpr int kNumSteps = kFirstSteps + kStepsPerLoss;
   const TemporaryFolder expected, folder;
-  const auto undisturbed =
-      Training(on_first(kNumNodes, {}, program("run", expected, kNumSteps, "fsdp", kWidth)), kAllRanks)
-          .command()
-          .wait();
-  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+  train_undisturbed(program("run", expected, kNumSteps, "fsdp", kWidth));
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "8"},
                         gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
                kAllRanks);
@@ -232,11 +229,7 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
 TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
   constexpr int kNumSteps = kFirstSteps + 180;
   const TemporaryFolder expected, folder;
-  const auto undisturbed =
-      Training(on_first(kNumNodes, {}, program("run", expected, kNumSteps, "fsdp", kWidth)), kAllRanks)
-          .command()
-          .wait();
-  ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
+  train_undisturbed(program("run", expected, kNumSteps, "fsdp", kWidth));
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "3"},
                         gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
                kAllRanks);

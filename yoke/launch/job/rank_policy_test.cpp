@@ -230,21 +230,6 @@ TEST(RankPolicy, TheCulpritIsNamedOnceIfItFailedFirst) {
   }
 }
 
-TEST(RankPolicy, TheStatusIsThatOfTheRankThatFailedFirst) {
-  auto policy = policy_of(2);
-  policy.on_exited({0, 10, exit_with(75)}, kStart);
-  policy.on_report(0, {.error = ErrorReport{"collective 7 lost its connection to another rank", "", {}}});
-  EXPECT_EQ(policy.exit_code(), 75);
-  policy.on_report(1, {.error = ErrorReport{"Target 6 is out of bounds.", "", {}}});
-  auto stopped = policy;
-  policy.on_exited({1, 11, exit_with(64)}, kStart);
-  EXPECT_EQ(policy.exit_code(), 64);
-  stopped.on_exited({1, 11, SIGTERM}, kStart);
-  EXPECT_EQ(stopped.exit_code(), 70) << "it was stopped while it ended";
-  EXPECT_EQ(policy.reason(),
-            "yoke run: rank 1 (pid 11) failed first; then rank 0 (pid 10) exited with code 75; stopped the other rank");
-}
-
 TEST(RankPolicy, SaysMoreAboutAnEnd) {
   auto policy = policy_of(2);
   policy.on_exited({1, 11, SIGKILL, " for want of memory"}, kStart);

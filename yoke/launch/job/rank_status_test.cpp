@@ -1,0 +1,49 @@
+// The status of a job in which one rank has failed, and another one that lost it is seen to end first.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "yoke/launch/job/rank_policy.h"
+
+namespace yoke::launch {
+namespace {
+
+class RankStatus : public testing::Test {
+ protected:
+  static constexpr RankPolicy::Time kNow{};
+  static constexpr const char* kError = "Target 6 is out of bounds.";
+
+  RankStatus() {
+    for (const int64_t rank : {0, 1}) policy_.on_started(rank, 10 + static_cast<int>(rank));
+  }
+  /// Rank 0 ends, and rank 1 has failed by itself and ends later.
+  void fail(int first, int second) {
+    policy_.on_exited({0, 10, first}, kNow);
+    policy_.on_report(0, {.error = ErrorReport{"collective 7 lost its connection to another rank", "", {}}});
+    policy_.on_report(1, {.error = ErrorReport{kError, "", {}}});
+    policy_.on_exited({1, 11, second}, kNow);
+  }
+
+  RankPolicy policy_{{.num_ranks = 2}};
+};
+
+TEST_F(RankStatus, IsThatOfTheRankThatFailedIfTheFirstOneGaveUp) {
+  fail(W_EXITCODE(75, 0), W_EXITCODE(64, 0));
+  EXPECT_EQ(policy_.exit_code(), 64);
+  EXPECT_EQ(policy_.reason(),
+            "yoke run: rank 1 (pid 11) failed first; then rank 0 (pid 10) exited with code 75; stopped the other rank");
+}
+
+TEST_F(RankStatus, IsThatOfAnExceptionIfThatRankWasStoppedWhileItEnded) {
+  fail(W_EXITCODE(75, 0), SIGTERM);
+  EXPECT_EQ(policy_.exit_code(), 70);
+}
+
+TEST_F(RankStatus, IsThatOfTheFirstOneIfThatDidNotGiveUp) {
+  fail(W_EXITCODE(9, 0), W_EXITCODE(64, 0));
+  EXPECT_EQ(policy_.exit_code(), 9);
+}
+
+}  // namespace
+}  // namespace yoke::launch
