@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -63,7 +64,7 @@ class FashionMnist : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     shared_ = std::make_unique<test::TemporaryFolder>();
-    write_split(data(), "train", 5200);  // 20 steps of 256 samples; the last 80 samples are dropped
+    write_split(data(), "train", 2600);  // 20 steps of 128 samples; the last 40 samples are dropped
     write_split(data(), "t10k", 1000);
   }
   static void TearDownTestSuite() { shared_.reset(); }
@@ -71,6 +72,8 @@ class FashionMnist : public testing::Test {
 
   CommandOptions training(std::vector<std::string> words, const fs::path& from = data()) const {
     std::vector<std::string> argv = {YOKE_COMMAND, "train", "fashion-mnist", "-n", "2", "--data", from.string()};
+    const bool resumes = std::find(words.begin(), words.end(), "--resume") != words.end();
+    if (!resumes) argv.insert(argv.end(), {"--batch-size", "128"});  // a checkpoint has it
     argv.insert(argv.end(), words.begin(), words.end());
     return {.argv = argv, .folder = folder_.path()};
   }
@@ -88,10 +91,11 @@ constexpr const char* kLast = "checkpoint-000000000040.safetensors";  // after t
 TEST_F(FashionMnist, TrainsAndLeavesWhatItPromises) {
   const auto result = train({"--epochs", "2"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, ContainsRegex("fashion-mnist: 2 ranks on the CPU, ddp, 2 x 128 samples a step"));
+  EXPECT_THAT(result.out, ContainsRegex("fashion-mnist: 2 ranks on the CPU, ddp, 2 x 64 samples a step"));
   EXPECT_THAT(result.out, ContainsRegex("\n +1 +[0-9.]+ +[0-9.]+ +[0-9.]+ "));
   EXPECT_THAT(result.out, ContainsRegex("\ntest accuracy (1\\.0000|0\\.9[0-9]+)\n")) << "stripes are easy";
-  EXPECT_THAT(result.out, HasSubstr("yoke train fashion-mnist --resume --out runs/fashion-mnist -n 2\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("yoke train fashion-mnist --resume --out runs/fashion-mnist -n 2 --batch-size 128\n"));
   EXPECT_THAT(result.out, Not(HasSubstr("\r"))) << "no progress line in a file";
   EXPECT_EQ(result.err, "");
   EXPECT_TRUE(fs::exists(file("runs/fashion-mnist") / kLast));

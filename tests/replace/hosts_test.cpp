@@ -27,8 +27,7 @@ using testing::HasSubstr;
 
 constexpr int kNumHosts = 3, kRanksOfHost = 2, kNumRanksOfAll = kNumHosts * kRanksOfHost;
 
-class ReplaceOverHosts : public test::SshHosts,
-                         public testing::WithParamInterface<std::tuple<std::string, std::string>> {
+class ReplaceOverHosts : public test::SshHosts, public testing::WithParamInterface<test::ModeAndWay> {
  protected:
   ReplaceOverHosts() : SshHosts(kNumHosts, kRanksOfHost) {}
 };
@@ -73,9 +72,10 @@ TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ReplaceOverHosts,
-                         testing::Combine(testing::Values("run", "loop"),
-                                          testing::Values("ddp", "recorded", "zero1", "fsdp")),
-                         [](const auto& one) { return std::get<0>(one.param) + "_" + std::get<1>(one.param); });
+                         testing::Combine(testing::Values("run"), testing::Values("ddp", "recorded", "zero1", "fsdp")),
+                         test::name_of_mode_and_way);
+INSTANTIATE_TEST_SUITE_P(InALoop, ReplaceOverHosts, test::loops_with({"ddp", "recorded", "zero1", "fsdp"}),
+                         test::name_of_mode_and_way);
 
 }  // namespace
 }  // namespace yoke

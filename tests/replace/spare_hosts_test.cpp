@@ -111,7 +111,7 @@ class SpareHosts : public test::SshHosts {
   std::vector<std::string> namespaces_;
 };
 
-class SpareHostsOf : public SpareHosts, public testing::WithParamInterface<std::tuple<std::string, std::string>> {};
+class SpareHostsOf : public SpareHosts, public testing::WithParamInterface<test::ModeAndWay> {};
 
 TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
   const auto& [mode, parallel] = GetParam();
@@ -162,17 +162,10 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
   for (const auto& state : final_states(folder, kAllRanks)) EXPECT_GT(state.size(), 30'000u);
 }
 
-const auto name_of_case = [](const auto& one) { return std::get<0>(one.param) + "_" + std::get<1>(one.param); };
 INSTANTIATE_TEST_SUITE_P(All, SpareHostsOf,
                          testing::Combine(testing::Values("run"), testing::Values("ddp", "zero1", "fsdp")),
-                         name_of_case);
-/// A Run has loops of its own like these, so that one of them is enough without YOKE_LONG.
-std::vector<std::string> loops() {
-  if (std::getenv("YOKE_LONG") == nullptr) return {"fsdp"};
-  return {"ddp", "zero1", "fsdp"};
-}
-INSTANTIATE_TEST_SUITE_P(InALoop, SpareHostsOf, testing::Combine(testing::Values("loop"), testing::ValuesIn(loops())),
-                         name_of_case);
+                         test::name_of_mode_and_way);
+INSTANTIATE_TEST_SUITE_P(InALoop, SpareHostsOf, test::loops_with({"ddp", "zero1", "fsdp"}), test::name_of_mode_and_way);
 
 /// The copies of a rank are on the next host, so two neighbours at once are too many.
 TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/nodes/network.h"
 #include "tests/replace/training.h"
@@ -50,5 +53,18 @@ class SshHosts : public testing::Test {
  private:
   const int num_hosts_, num_ranks_of_host_;
 };
+
+/// A mode of replace_program and a way of training.
+using ModeAndWay = std::tuple<std::string, std::string>;
+inline std::string name_of_mode_and_way(const testing::TestParamInfo<ModeAndWay>& one) {
+  return std::get<0>(one.param) + "_" + std::get<1>(one.param);
+}
+
+/// Loops of one's own with these ways of training. A Run has such loops itself, and replace_test has all of them on one
+/// host, so that the last way is enough without YOKE_LONG.
+inline auto loops_with(std::vector<std::string> ways) {
+  if (std::getenv("YOKE_LONG") == nullptr) ways.erase(ways.begin(), ways.end() - 1);
+  return testing::Combine(testing::Values(std::string("loop")), testing::ValuesIn(ways));
+}
 
 }  // namespace yoke::test
