@@ -218,10 +218,11 @@ endfunction()
 # sanitizer are by suite, too, except with BY_TEST. A test that tests/expected-skips.txt names has an entry of its own.
 # The program is built after the targets in DEPENDS. THREADS: the tested code has threads, so the program is part of the
 # TSan build, which contains only such programs. COMPUTES: each test keeps a processor busy, whereas other tests mostly
-# wait. COST: such tests start before those with a smaller cost, because they take long. PRECOMPILED: see
+# wait. COST: such tests start before those with a smaller cost, because they take long: ctest remembers what tests took, but not
+# those whose names have spaces, as with parameters. PRECOMPILED: see
 # yoke_precompile. ALSO_WITH: the entries of these suites run them a second time, with this variable (BY_SUITE only).
 #
-# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with
+# scripts/test runs four or five tests per processor at a time; a test with COMPUTES counts as three, one with
 # PROCESSORS as n. The label of a test is `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
 # scripts/test builds them once, too (YOKE_MACHINE_TESTS).
 option(YOKE_MACHINE_TESTS "Build the tests of the machine half" ON)
@@ -253,7 +254,7 @@ function(yoke_test room)
   target_link_libraries(yoke_${room}_test PRIVATE ${ARG_LINK} yoke_flags GTest::gmock GTest::gtest_main)
   set(properties TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COMPUTES)
-    set(ARG_PROCESSORS 4)
+    set(ARG_PROCESSORS 3)
   endif()
   foreach(property PROCESSORS COST)
     if(ARG_${property})
