@@ -1,9 +1,9 @@
 // How much faster is a recorded step than the step itself? Peer: bench/peers/recorded.py, PyTorch's step with its fused
 // AdamW, and compiled. One thread, float.
 //
-//   bench_recorded [MODEL [STEPS [ddp]]]      MODEL: mlp-WIDTH (WIDTH-WIDTH-WIDTH-10, batch 32), or one of
-//   bench/train/models.h
+//   bench_recorded [MODEL [STEPS [ddp]]]
 //
+// MODEL is mlp-WIDTH (WIDTH-WIDTH-WIDTH-10, batch 32), or one of bench/train/models.h.
 // Steps of both kinds alternate. Prints JSON: medians in microseconds. With `ddp` they are steps of a
 // DistributedDataParallel, and the ranks are those of `yoke run -n 2 -- bench_recorded MODEL STEPS ddp`; rank 0 prints.
 #include "yoke/train/record/recorded.h"
@@ -24,6 +24,7 @@
 #include <string_view>
 
 #include "bench/train/models.h"
+#include "yoke/base/environment.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/optim/adam.h"
@@ -68,9 +69,18 @@ void measure(const std::string& model, const Step& step, const yoke::bench::Batc
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "mlp-64";
-  const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 2000;
+  const auto num_steps = argc > 2 ? yoke::parse_int(argv[2]).value_or(0) : 2000;
+  const auto width = name.starts_with("mlp-") ? yoke::parse_int(name.substr(4)).value_or(0) : 0;
+  const auto& names = yoke::bench::model_names();
+  const bool is_known = width > 0 || std::find(names.begin(), names.end(), name) != names.end();
+  if (!is_known || num_steps <= 0 || argc > 4 || (argc > 3 && std::string_view(argv[3]) != "ddp")) {
+    std::cerr << "bench_recorded [MODEL [STEPS [ddp]]]\nMODEL is mlp-WIDTH, or one of:";
+    for (const auto& one : names) std::cerr << ' ' << one;
+    std::cerr << '\n';
+    return 2;
+  }
   std::optional<yoke::dist::World> world;
-  if (argc > 3 && std::string_view(argv[3]) == "ddp") world.emplace();
+  if (argc > 3) world.emplace();
   at::set_num_threads(1);
   flush_denormals();
   at::manual_seed(0);
@@ -88,8 +98,7 @@ int main(int argc, char** argv) {
     };
     measure(name, step, batch, num_steps, !world || world->rank() == 0);
   };
-  if (name.starts_with("mlp-")) {
-    const int64_t width = std::stoll(name.substr(4));
+  if (width > 0) {
     namespace nn = torch::nn;
     nn::Sequential net(nn::Linear(width, width), nn::ReLU(), nn::Linear(width, width), nn::ReLU(),
                        nn::Linear(width, 10));

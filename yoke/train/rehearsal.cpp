@@ -34,12 +34,11 @@ Rehearsal::~Rehearsal() { current_rehearsal() = outer_; }
 void Rehearsal::begin_replay() {
   is_replay_ = true;
   pending_.clear();
-  num_done_ = 0;
 }
 
-void Rehearsal::sent(const at::Tensor& tensor) {
+void Rehearsal::sent(const void* owner, const at::Tensor& tensor) {
   const c10::NoGradGuard no_grad;
-  pending_.push_back(tensor);
+  pending_.push_back({owner, is_replay_ ? num_sent_ : collectives_.size(), tensor});
   if (!is_replay_) {
     collectives_.push_back({.sent = tensor.detach().clone(), .received = {}});
     return;
@@ -49,18 +48,18 @@ void Rehearsal::sent(const at::Tensor& tensor) {
   differs_ = fmt::format("what it gives to collective {} of the step, {}", i + 1, describe(tensor));
 }
 
-void Rehearsal::received() {
+void Rehearsal::received(const void* owner) {
   const c10::NoGradGuard no_grad;
-  for (const auto& tensor : std::exchange(pending_, {})) {
-    const auto i = num_done_++;
-    if (i >= collectives_.size()) continue;
-    auto& result = collectives_[i].received;
+  for (const auto& [its_owner, index, tensor] : pending_) {
+    if (its_owner != owner || index >= collectives_.size()) continue;
+    auto& result = collectives_[index].received;
     if (!is_replay_) {
       result = tensor.detach().clone();
     } else if (result.defined() && result.sizes() == tensor.sizes()) {
       tensor.copy_(result);
     }
   }
+  std::erase_if(pending_, [&](const Pending& pending) { return pending.owner == owner; });
 }
 
 std::string Rehearsal::difference() const {

@@ -24,6 +24,8 @@ struct HostCall {
   std::function<void(const std::vector<at::Tensor>& tensors)> run;
   /// All tensors that `run` changes besides gradients, and that no operator of the step writes to. May be empty.
   std::function<std::vector<at::Tensor>()> written;
+  /// Expires with the object whose function `run` is, if that may end before the recorded step.
+  std::optional<std::weak_ptr<const void>> owner = std::nullopt;
 };
 
 /// The collectives of one object in a recorded step, such as those of a DistributedDataParallel. A replay starts the

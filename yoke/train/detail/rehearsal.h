@@ -24,8 +24,10 @@ class Rehearsal {
   void begin_replay();
   bool is_replay() const { return is_replay_; }
 
-  void sent(const at::Tensor& tensor);  ///< Called before a collective, which changes the tensor in place.
-  void received();  ///< Called when all collectives so far are done; in the replay, instead of them.
+  /// Called before a collective, which changes the tensor in place. `owner` is whoever will wait for it.
+  void sent(const void* owner, const at::Tensor& tensor);
+  /// Called when all collectives of `owner` so far are done; in the replay, instead of them.
+  void received(const void* owner);
 
   /// What differs in the communication of the replay, which has ended; empty if nothing does.
   std::string difference() const;
@@ -35,12 +37,17 @@ class Rehearsal {
     at::Tensor sent, received;
   };
 
+  struct Pending {
+    const void* owner;
+    size_t index;  ///< Among all collectives.
+    at::Tensor tensor;
+  };
+
   Rehearsal* outer_;
   bool is_replay_ = false;
   std::vector<Collective> collectives_;  ///< Of the step.
-  std::vector<at::Tensor> pending_;      ///< Tensors of the collectives that are not done.
-  size_t num_done_ = 0;
-  size_t num_sent_ = 0;  ///< Of the replay.
+  std::vector<Pending> pending_;         ///< Collectives that are not done.
+  size_t num_sent_ = 0;                  ///< Of the replay.
   std::string differs_;
 };
 

@@ -150,7 +150,7 @@ void Optimizer::apply_and_end(const GradScale& given) {
     end_step(this);
     return;
   }
-  detail::HostCall call{.name = traits_.name + ".step", .tensors = {given.scale, given.found_inf}};
+  detail::HostCall call{.name = traits_.name + ".step", .tensors = {given.scale, given.found_inf}, .owner = life_};
   for (const auto& slot : slots_) call.parameters.push_back(slot.parameter);
   call.run = [this](const std::vector<at::Tensor>& scale) {
     apply({scale[0], scale[1]});

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -253,6 +254,7 @@ class Optimizer : public ScalableOptimizer {
   std::vector<Slot> slots_;  ///< In the order of parameters_.
   std::vector<double> lrs_;  ///< Indexed by group.
   std::vector<Batch> batches_;
+  const std::shared_ptr<const bool> life_ = std::make_shared<const bool>(true);  ///< Tells recorded steps of its end.
   bool is_planned_ = false;  ///< True if batches_ fits the set of parameters that had gradients at the last step.
   std::vector<std::vector<std::vector<Batch>>> pieces_;  ///< By lane and piece; empty unless made from batches_.
 };

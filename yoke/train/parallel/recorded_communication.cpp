@@ -48,6 +48,7 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
  public:
   explicit RecordedCommunication(const std::shared_ptr<Impl>& impl)
       : impl_(impl),
+        owner_(impl.get()),
         reducer_(impl->reducer),
         generation_(impl->group.generation()),
         is_under_no_sync_(*impl->no_sync_depth > 0) {}
@@ -93,12 +94,12 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
   void forget_pending() { pending_.clear(); }  ///< Of a replay that an error has ended.
 
   void start(const at::Tensor& bucket) {
-    if (auto* rehearsal = detail::rehearsal_on_this_thread()) return rehearsal->sent(bucket);
+    if (auto* rehearsal = detail::rehearsal_on_this_thread()) return rehearsal->sent(owner_, bucket);
     pending_.push_back(impl_.lock()->group.start_all_reduce(bucket));
   }
 
   void wait() {
-    if (auto* rehearsal = detail::rehearsal_on_this_thread()) return rehearsal->received();
+    if (auto* rehearsal = detail::rehearsal_on_this_thread()) return rehearsal->received(owner_);
     detail::enter(detail::Phase::kWait);
     for (auto& pending : std::exchange(pending_, {})) pending.wait();
   }
@@ -108,6 +109,7 @@ class DistributedDataParallelBase::Impl::RecordedCommunication final : public de
 
  private:
   const std::weak_ptr<Impl> impl_;
+  const void* const owner_;
   const std::weak_ptr<Reducer> reducer_;
   const int64_t generation_;
   const bool is_under_no_sync_;
@@ -198,7 +200,7 @@ void DistributedDataParallelBase::Impl::note_backward() {
 void DistributedDataParallelBase::Impl::note_wait() {
   const auto communication = recorded();
   if (!communication) return;
-  if (auto* rehearsal = detail::rehearsal_on_this_thread()) rehearsal->received();
+  if (auto* rehearsal = detail::rehearsal_on_this_thread()) rehearsal->received(this);
   detail::recording_on_this_thread()->add(
       host_call("the wait for the means of DistributedDataParallel", [one = communication.get()] { one->wait(); }));
 }
@@ -220,10 +222,10 @@ void DistributedDataParallelBase::Impl::end_step_now() {
   const bool is_replay = is_replay_of_rehearsal();
   if (broadcast_buffers && !buffers.empty()) {
     for (const auto& [name, tensor] : buffers) {
-      if (rehearsal != nullptr) rehearsal->sent(tensor);
+      if (rehearsal != nullptr) rehearsal->sent(this, tensor);
     }
     if (!is_replay) broadcast_all_buffers(join ? highest_rank(true) : 0);
-    if (rehearsal != nullptr) rehearsal->received();
+    if (rehearsal != nullptr) rehearsal->received(this);
   }
   if (is_replay) return;
   detail::enter(detail::Phase::kOptimizer);

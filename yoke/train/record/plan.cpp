@@ -5,10 +5,12 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/irange.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "yoke/base/error.h"
+#include "yoke/train/detail/describe.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -96,12 +98,23 @@ std::string Plan::why_stale() {
   for (const auto& memory : memories) {
     if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) return kReplaced;
   }
-  for (const auto& [leaf, place] : leaves) {
-    if (leaf.storage().unsafeGetStorageImpl() != place) return kReplaced;
+  for (const auto& owner : owners) {
+    if (owner.expired()) return "its optimizer was replaced by another one";
   }
-  for (const auto& [tensor, requires_grad] : watched) {
-    if (tensor.use_count() > 0 && tensor._unsafe_get_target()->requires_grad() != requires_grad) {
-      return "requires_grad of a tensor that the step uses has changed";
+  for (const auto& leaf : leaves) {
+    if (leaf.tensor.storage().unsafeGetStorageImpl() != leaf.place) return kReplaced;
+    if (num_hooks(leaf.tensor) != leaf.num_hooks) {
+      return fmt::format("hooks of a parameter, {}, were added or removed", describe(leaf.tensor));
+    }
+  }
+  for (const auto& then : watched) {
+    if (then.tensor.use_count() == 0) continue;  // its memory tells whether it was replaced
+    const auto* now = then.tensor._unsafe_get_target();
+    if (now->unsafe_storage().unsafeGetStorageImpl() != then.place) return kReplaced;
+    if (now->requires_grad() != then.requires_grad) return "requires_grad of a tensor that the step uses has changed";
+    if (now->storage_offset() != then.offset || now->sizes() != at::IntArrayRef(then.sizes) ||
+        now->strides() != at::IntArrayRef(then.strides)) {
+      return "the shape of a tensor that the step uses has changed";
     }
   }
   for (const auto& before : gradients_before) {
@@ -167,15 +180,41 @@ void Plan::run(RecordedCall& call) {
   }
 }
 
+/// Sets gradients as the step has them before a call that fails. They are copies, because the next replay writes to the
+/// memory of this one.
+void Plan::leave_gradients(size_t call) const {
+  std::vector<at::Tensor> changed;
+  for (const auto& [its_call, at] : gradient_changes) {
+    if (its_call > call) break;
+    at.parameter.unsafeGetTensorImpl()->mutable_grad() = at.gradient;
+    changed.push_back(at.parameter);
+  }
+  for (const auto& parameter : changed) {
+    auto& gradient = parameter.unsafeGetTensorImpl()->mutable_grad();
+    if (!gradient.defined()) continue;
+    const auto* place = gradient.storage().unsafeGetStorageImpl();
+    const auto is_its = [&](const Memory& memory) { return memory.stand_in.get() == place; };
+    if (std::ranges::none_of(memories, is_its)) continue;  // it was copied already
+    gradient = place->data() != nullptr ? gradient.clone() : at::Tensor();
+  }
+}
+
 std::vector<at::Tensor> Plan::replay(at::TensorList given) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   bind(given);
   bool mode = c10::GradMode::is_enabled();
   const c10::AutoGradMode restored(mode);
-  for (auto& call : calls) {
-    if (call.grad_mode != mode) c10::GradMode::set_enabled(mode = call.grad_mode);
-    run(call);
-    for (const size_t i : call.releases) memories[i].stand_in->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
+  size_t next = 0;
+  try {
+    for (; next < calls.size(); ++next) {
+      auto& call = calls[next];
+      if (call.grad_mode != mode) c10::GradMode::set_enabled(mode = call.grad_mode);
+      run(call);
+      for (const size_t i : call.releases) memories[i].stand_in->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
+    }
+  } catch (...) {
+    leave_gradients(next);
+    throw;
   }
   set_gradients(gradients_after);
 

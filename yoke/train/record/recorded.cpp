@@ -54,7 +54,8 @@ class Listener final : public detail::StepRecording {
   void postpone() override { refuse("an object that communicates in the step was made anew"); }
   void communicate(const std::string& op, const at::Tensor& tensor) override {
     const auto is_its = [&](const auto& entry) { return entry.second->all_reduce(tensor).has_value(); };
-    if (op == "c10d::allreduce_" && std::ranges::any_of(communications_, is_its)) return rehearsal_.sent(tensor);
+    const auto found = std::ranges::find_if(communications_, is_its);
+    if (op == "c10d::allreduce_" && found != communications_.end()) return rehearsal_.sent(found->first, tensor);
     refuse(op + " communicates with other ranks, and did not when the step was recorded");
   }
 
@@ -79,7 +80,8 @@ class Snapshot {
       if (call.op || !call.host.written) continue;
       for (const auto& tensor : call.host.written()) save(tensor.storage());
     }
-    for (const auto& [parameter, place] : plan.leaves) {
+    for (const auto& leaf : plan.leaves) {
+      const auto& parameter = leaf.tensor;
       gradients_.push_back({parameter, parameter.unsafeGetTensorImpl()->grad()});
       gradient_values_.push_back(gradients_.back().gradient.defined() ? gradients_.back().gradient.clone()
                                                                       : at::Tensor());
@@ -146,7 +148,7 @@ struct RecordedBase::Impl {
 
   struct Entry {
     Plan plan;
-    int64_t num_replays = 0;
+    int64_t num_replays = 0, last_compared = 0;
   };
 
   std::vector<at::Tensor> run(at::TensorList inputs, Call step);
@@ -160,7 +162,8 @@ struct RecordedBase::Impl {
   std::vector<at::Tensor> parameters;  ///< All that a recording has found.
   std::string why_not;
   int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
-  int num_in_vain = 0;  ///< Recordings in a row that were of little use.
+  int num_in_vain = 0;      ///< Recordings in a row that were of little use.
+  bool has_failed = false;  ///< The last call.
   bool has_warned_of_shapes = false, has_warned_of_inputs = false;
 };
 
@@ -201,13 +204,13 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   auto expected = without_graphs(step(inputs));
   const auto refused = listener->why_not;
   listener.reset();
-  const auto replay = entry.num_replays;
+  const auto replay = entry.num_replays, last = std::exchange(entry.last_compared, replay);
   const auto fail = [&](const std::string& reason) {
     if (replay == 1) return give_up(reason);
     const auto error =
         Error(ErrorCode::kFailedPrecondition,
               "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
-              replay, reason, replay / 2);
+              replay, reason, last);
     for (const auto& communication : entry.plan.communications) communication->report(error);
     stop(reason);
     throw error;
@@ -263,7 +266,9 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
     }
     ++num_replays;
     ++entry->num_replays;
-    if (options.check && std::has_single_bit(static_cast<uint64_t>(entry->num_replays))) {
+    const bool is_due = std::has_single_bit(static_cast<uint64_t>(entry->num_replays)) ||
+                        entry->num_replays - entry->last_compared >= options.check_every;
+    if (options.check && is_due) {
       return check(*entry, inputs, step);
     }
     try {
@@ -302,6 +307,13 @@ RecordedBase::~RecordedBase() = default;
 int64_t RecordedBase::num_recordings() const { return impl_->num_recordings; }
 int64_t RecordedBase::num_replays() const { return impl_->num_replays; }
 const std::string& RecordedBase::why_not() const { return impl_->why_not; }
-std::vector<at::Tensor> RecordedBase::run(at::TensorList inputs, Call step) { return impl_->run(inputs, step); }
+
+std::vector<at::Tensor> RecordedBase::run(at::TensorList inputs, Call step) {
+  // After an error, gradients may be left that no plan knows and that will not be there again.
+  const bool has_failed = std::exchange(impl_->has_failed, true);
+  auto results = has_failed ? without_graphs(step(inputs)) : impl_->run(inputs, step);
+  impl_->has_failed = false;
+  return results;
+}
 
 }  // namespace yoke::train

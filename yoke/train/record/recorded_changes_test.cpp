@@ -2,11 +2,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_efficientzerotensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -25,6 +28,7 @@ namespace yoke::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -125,6 +129,137 @@ TEST(RecordedChanges, SeesThatRequiresGradChanges) {
   }
   EXPECT_THAT(small.warnings, ElementsAre(HasSubstr("requires_grad of a tensor that the step uses has changed")));
   EXPECT_EQ(recorded.num_recordings(), 2);
+}
+
+TEST(RecordedChanges, IsRecordedAgainWithAnotherOptimizer) {
+  Small small;
+  const auto make = [&](double lr) {
+    return std::make_unique<Sgd>(NamedTensors{{"weight", small.weight}}, SgdOptions{.lr = lr});
+  };
+  auto optimizer = make(0.5);
+  Recorded recorded(
+      [&](const at::Tensor& x) {
+        optimizer->zero_grad();
+        (x * small.weight).sum().backward();
+        optimizer->step();
+      },
+      small.options);
+  const auto x = at::randn({4, 3});
+  for (int i = 0; i < 24; ++i) {
+    if (i == 14) optimizer.reset();  // so that the next one may have its address
+    if (i == 14) optimizer = make(0.25);
+    const auto expected = small.weight.detach() - (i < 14 ? 0.5 : 0.25) * x.sum(0);
+    recorded(x);
+    EXPECT_TRUE(at::allclose(small.weight.detach(), expected)) << i;
+  }
+  EXPECT_THAT(small.warnings, ElementsAre(HasSubstr("its optimizer was replaced by another one")));
+  EXPECT_EQ(recorded.num_recordings(), 2);
+}
+
+/// Trains with two backwards in a step, the second of which fails in some calls. Returns the gradients and the weights
+/// after each call.
+std::vector<at::Tensor> train_with_errors(bool is_recorded, bool zeroes_first) {
+  Small small;
+  small.weight = at::full({3}, 0.5).requires_grad_();
+  Sgd optimizer({{"weight", small.weight}}, {.lr = 0.1, .momentum = 0.5});
+  const auto do_step = [&](const at::Tensor& x, const at::Tensor& index) {
+    if (zeroes_first) optimizer.zero_grad();
+    (x * small.weight).square().sum().backward();
+    (x * small.weight).index_select(0, index).sum().backward();
+    optimizer.step();
+    if (!zeroes_first) optimizer.zero_grad();
+  };
+  Recorded recorded(do_step, small.options);
+  std::vector<at::Tensor> values;
+  int64_t num_errors = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    const auto x = (at::arange(12).to(at::kFloat) * static_cast<double>(i)).cos().view({4, 3}) * 0.1;
+    const auto index = at::full({2}, i > 12 && i % 5 < 2 ? 9 : 1, at::kLong);
+    try {
+      is_recorded ? recorded(x, index) : do_step(x, index);
+    } catch (const c10::Error&) {
+      ++num_errors;
+    }
+    values.push_back(small.weight.detach().clone());
+    values.push_back(small.weight.grad().defined() ? small.weight.grad().clone() : at::zeros({1}));
+  }
+  EXPECT_EQ(num_errors, 10);
+  EXPECT_EQ(recorded.num_replays() > 20, is_recorded);
+  EXPECT_THAT(small.warnings, IsEmpty());
+  return values;
+}
+
+// Errors meet replays, comparisons and recordings.
+TEST(RecordedChanges, AnErrorLeavesTheGradientsOfTheStep) {
+  for (const bool zeroes_first : {false, true}) {
+    const auto expected = train_with_errors(false, zeroes_first), values = train_with_errors(true, zeroes_first);
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(same_bits(values[i], expected[i])) << i;
+  }
+}
+
+TEST(RecordedChanges, SeesThatATensorHasAnotherShape) {
+  Small small({.check = false});
+  const auto given = at::randn({6, 3});
+  Recorded recorded([&] { return (given * small.weight.detach()).sum(0); }, small.options);
+  const auto expect_right = [&] {
+    for (int i = 0; i < 12; ++i) EXPECT_TRUE(same_bits(recorded(), (given * small.weight.detach()).sum(0))) << i;
+  };
+  expect_right();
+  given.resize_({3, 3});
+  expect_right();
+  EXPECT_THAT(small.warnings, ElementsAre(HasSubstr("the shape of a tensor that the step uses has changed")));
+}
+
+TEST(RecordedChanges, SeesHooksOfParameters) {
+  Small small({.check = false});
+  Recorded recorded(
+      [&](const at::Tensor& x) {
+        small.weight.mutable_grad().reset();
+        (x * small.weight).sum().backward();
+      },
+      small.options);
+  const auto x = at::randn({4, 3});
+  const auto expect_times = [&](double factor) {
+    for (int i = 0; i < 12; ++i) {
+      recorded(x);
+      EXPECT_TRUE(at::allclose(small.weight.grad(), x.sum(0) * factor)) << i;
+    }
+  };
+  expect_times(1);
+  const auto hook = small.weight.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+  expect_times(2);
+  small.weight.remove_hook(hook);
+  expect_times(1);
+  EXPECT_THAT(small.warnings, SizeIs(2));
+  EXPECT_THAT(small.warnings, Each(HasSubstr("hooks of a parameter, Float [3], were added or removed")));
+}
+
+TEST(RecordedChanges, AreFoundWithinSoManyReplays) {
+  Small small({.check_every = 3});
+  double factor = 1;
+  Recorded recorded([&](const at::Tensor& x) { return x * factor; }, small.options);
+  const auto x = at::randn({4, 3});
+  for (int i = 0; i < 3 + 8; ++i) recorded(x);
+  factor = 2;
+  recorded(x);
+  recorded(x);
+  EXPECT_THAT(test::message_of([&] { recorded(x); }, ErrorCode::kFailedPrecondition),
+              AllOf(HasSubstr("replay 11 was compared"), HasSubstr("The replays since number 8 may have been wrong")));
+}
+
+TEST(RecordedChanges, NamesLeavesThatTheStepMakes) {
+  EXPECT_THAT(Small().why_not([](const at::Tensor& x) {
+    const auto leaf = x.clone().requires_grad_();
+    leaf.square().sum().backward();
+    return leaf.grad() * 2;
+  }),
+              HasSubstr("it makes a tensor that requires a gradient of its own, Float [4, 3]"));
+  at::Tensor sum = at::zeros({3});
+  EXPECT_THAT(Small().why_not([&](const at::Tensor& x) {
+    sum = sum + x.sum(0);
+    return sum * 2;
+  }),
+              HasSubstr("sum = sum + loss"));
 }
 
 TEST(RecordedChanges, KeepsGradientsOfTheProgram) {

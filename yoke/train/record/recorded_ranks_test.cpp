@@ -239,6 +239,48 @@ TEST(RecordedRanks, AccumulateGradientsAroundTheStep) {
   }
 }
 
+// The all-reduces of both are in flight at once, and each of them waits for its own.
+TEST(RecordedRanks, TrainTwoNetworksInOneBackward) {
+  std::vector<std::vector<at::Tensor>> values(4);
+  for (const bool is_recorded : {false, true}) {
+    fakes::run_ranks(2, [&](World& world) {
+      Net first_model(world.rank()), second_model(world.rank());
+      DistributedDataParallel<Net> first(first_model, world, small_buckets()), second(second_model, world);
+      AdamW optimizer(first.parameters()), other(second.parameters(), {.lr = 0.02});
+      const auto do_step = [&](const at::Tensor& x, const at::Tensor& y) {
+        optimizer.zero_grad();
+        other.zero_grad();
+        const auto loss = torch::cross_entropy_loss(first(x), y) + torch::cross_entropy_loss(second(x * 2), y);
+        loss.backward();
+        optimizer.step();
+        other.step();
+        return loss;
+      };
+      Recorded recorded(do_step);
+      for (int64_t i = 0; i < kNumSteps; ++i) {
+        const auto x =
+            (at::arange(24).to(at::kFloat) * static_cast<double>(1 + 3 * world.rank() + 7 * i)).cos().view({4, 6});
+        const auto y = (at::arange(4) + world.rank() + i) % kNumClasses;
+        const auto loss = is_recorded ? recorded(x, y) : do_step(x, y).detach();
+        values[static_cast<size_t>(2 * world.rank()) + (is_recorded ? 1 : 0)].push_back(loss.clone());
+      }
+      for (const auto* model : {&first_model, &second_model}) {
+        for (const auto& parameter : model->parameters()) {
+          values[static_cast<size_t>(2 * world.rank()) + (is_recorded ? 1 : 0)].push_back(parameter.detach().clone());
+        }
+      }
+      EXPECT_THAT(recorded.why_not(), IsEmpty());
+      EXPECT_EQ(recorded.num_replays(), is_recorded ? kNumSteps - 3 : 0);
+    });
+  }
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(values[2 * rank].size(), values[2 * rank + 1].size());
+    for (size_t i = 0; i < values[2 * rank].size(); ++i) {
+      EXPECT_TRUE(same_bits(values[2 * rank][i], values[2 * rank + 1][i])) << rank << ", " << i;
+    }
+  }
+}
+
 // In each step, some ranks replay, and others run, record or compare it.
 TEST(RecordedRanks, NeedNotDoTheSame) {
   Job job{.num_ranks = 3, .ddp = small_buckets()};

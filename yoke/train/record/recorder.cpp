@@ -160,7 +160,29 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
 }
 
 void Recorder::note_gradients(const std::vector<at::Tensor>& parameters) {
-  for (const auto& parameter : parameters) gradients_before_.push_back({parameter, parameter.grad()});
+  for (const auto& parameter : parameters) {
+    gradients_before_.push_back({parameter, parameter.grad()});
+    follow_gradient(parameter);
+  }
+}
+
+void Recorder::follow_gradient(const at::Tensor& parameter) {
+  if (!known_followed_.insert(parameter.unsafeGetTensorImpl()).second) return;
+  followed_.emplace_back(parameter, parameter.grad().unsafeGetTensorImpl());
+}
+
+/// Notes the gradients that autograd or the program has set or dropped since the last call, which no operator does.
+void Recorder::note_gradient_changes() {
+  for (auto& [parameter, last] : followed_) {
+    const auto* now = parameter.grad().unsafeGetTensorImpl();
+    if (std::exchange(last, now) == now) continue;
+    const auto& gradient = parameter.grad();
+    if (gradient.defined() &&
+        (why_not_recordable(gradient) != nullptr || plan_.memories[memory_of(gradient)].kind != MemoryKind::kMade)) {
+      continue;
+    }
+    plan_.gradient_changes.push_back({plan_.calls.size(), gradient_of(parameter)});
+  }
 }
 
 const char* Recorder::why_not_recordable(const at::Tensor& tensor) const {
@@ -203,10 +225,12 @@ size_t Recorder::memory_of(const at::Tensor& tensor) {
 
 void Recorder::add_leaf(const at::Tensor& leaf) {
   if (known_leaves_.insert(leaf.unsafeGetTensorImpl()).second) leaves_.push_back(leaf);
+  follow_gradient(leaf);
 }
 
 void Recorder::watch(const at::Tensor& tensor) {
-  if (watched_.insert(tensor.unsafeGetTensorImpl()).second) plan_.watched.emplace_back(tensor.getIntrusivePtr(), false);
+  if (!watched_.insert(tensor.unsafeGetTensorImpl()).second) return;
+  plan_.watched.push_back({.tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
 }
 
 void Recorder::draw_from(const at::Generator& generator) {
@@ -268,6 +292,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     refuse_operator(op, "gives a tensor other memory");
   }
 
+  if (why_not_.empty()) note_gradient_changes();
   RecordedCall call{.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled()};
   bool writes = false;
   bool draws = has_tag(op, at::Tag::nondeterministic_seeded) || !name.starts_with("aten::");
@@ -350,6 +375,8 @@ void Recorder::call(HostCall host) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
   RecordedCall call{.keys = {}, .grad_mode = c10::GradMode::is_enabled()};
   if (why_not_.empty()) {
+    note_gradient_changes();
+    if (host.owner) plan_.owners.push_back(*host.owner);
     for (const auto& parameter : host.parameters) {
       add_leaf(parameter);
       watch(parameter);
@@ -358,6 +385,12 @@ void Recorder::call(HostCall host) {
   }
   host.run(host.tensors);
   push(std::move(call), std::move(host));
+}
+
+size_t num_hooks(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (meta == nullptr || !meta->cpp_hooks_list_) return 0;
+  return static_cast<size_t>(std::ranges::count_if(*meta->cpp_hooks_list_, [](const auto& hook) { return !!hook; }));
 }
 
 void Recorder::add(HostCall host) { push({.keys = {}, .grad_mode = c10::GradMode::is_enabled()}, std::move(host)); }
@@ -400,6 +433,7 @@ void Recorder::stop() {
 
 void Recorder::finish(const std::vector<at::Tensor>& results) {
   stop();
+  if (why_not_.empty()) note_gradient_changes();
   for (const auto& [owner, communication] : communications_) plan_.communications.push_back(communication);
   std::vector<size_t> num_results(plan_.memories.size());
   for (size_t i = 0; i < results.size() && why_not_.empty(); ++i) {
@@ -416,7 +450,15 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     ++num_results[id];
   }
   for (const auto& leaf : leaves_) {
-    plan_.leaves.emplace_back(leaf, leaf.storage().unsafeGetStorageImpl());
+    if (plan_.memories[memory_of(leaf)].kind == MemoryKind::kMade) {
+      return refuse(
+          fmt::format("it makes a tensor that requires a gradient of its own, {}: multiply by a tensor of ones "
+                      "from outside that requires a gradient, and take the gradient of the product by "
+                      "torch::autograd::grad()",
+                      describe(leaf)));
+    }
+    plan_.leaves.push_back(
+        {.tensor = leaf, .place = leaf.storage().unsafeGetStorageImpl(), .num_hooks = num_hooks(leaf)});
     auto after = gradient_of(leaf);
     if (!why_not_.empty()) return;
     if (after.gradient.defined()) {
@@ -426,8 +468,15 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     plan_.gradients_after.push_back(std::move(after));
   }
   forget_unchanged_gradients();
-  std::erase_if(plan_.watched, [](const auto& entry) { return entry.first.use_count() == 0; });
-  for (auto& [tensor, requires_grad] : plan_.watched) requires_grad = tensor._unsafe_get_target()->requires_grad();
+  std::erase_if(plan_.watched, [](const auto& watched) { return watched.tensor.use_count() == 0; });
+  for (auto& watched : plan_.watched) {
+    const auto* tensor = watched.tensor._unsafe_get_target();
+    watched.requires_grad = tensor->requires_grad();
+    watched.place = tensor->unsafe_storage().unsafeGetStorageImpl();
+    watched.offset = tensor->storage_offset();
+    watched.sizes = c10::SmallVector<int64_t, 4>(tensor->sizes());
+    watched.strides = c10::SmallVector<int64_t, 4>(tensor->strides());
+  }
 
   const auto last_use = last_uses();
   num_results.resize(plan_.memories.size());
@@ -439,7 +488,12 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     const bool is_alive = memory.recorded.use_count() > 0;
     if (memory.kind == MemoryKind::kExternal && !is_alive) {
-      return refuse("it uses a tensor that the step has made without an operator, such as by torch::from_blob()");
+      return refuse(
+          "it uses a tensor that is gone when the step ends: one that the program keeps and replaces in each step, as "
+          "in "
+          "sum = sum + loss (return what the step computes, or change the tensor in place), or one that was made "
+          "without "
+          "an operator, as by torch::from_blob()");
     }
     if (memory.kind != MemoryKind::kMade) continue;
     if (memory.recorded.use_count() > num_results[id] && !memory.is_kept) {
@@ -509,6 +563,15 @@ std::vector<size_t> Recorder::last_uses() const {
     for (const auto& tensor : call.host.tensors) use(tensor);
     for (const auto& [parameter, gradient] : call.gradients) use(gradient);
     for (const auto& [position, id] : call.makes) last_use[id] = i;
+  }
+  // A gradient stays until its parameter gets another one, for the case that a call before that fails.
+  std::unordered_map<const c10::TensorImpl*, size_t> gradients;
+  for (const auto& [call, at] : plan_.gradient_changes) {
+    const auto* parameter = at.parameter.unsafeGetTensorImpl();
+    const auto former = gradients.find(parameter);
+    if (former != gradients.end()) last_use[former->second] = std::max(last_use[former->second], call - 1);
+    if (former != gradients.end()) gradients.erase(former);
+    if (at.gradient.defined()) gradients.emplace(parameter, ids.at(at.gradient.storage().unsafeGetStorageImpl()));
   }
   return last_use;
 }

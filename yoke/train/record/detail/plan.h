@@ -66,6 +66,28 @@ struct GradientBefore {
   const c10::StorageImpl* place = nullptr;  ///< Its memory, if the plan reads it or writes to it.
 };
 
+/// A gradient that the step sets or drops before this call.
+struct GradientChange {
+  size_t call = 0;
+  GradientAt at;
+};
+
+/// A tensor of the program that the step uses, as it was when the step was recorded.
+struct Watched {
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  bool requires_grad = false;
+  const c10::StorageImpl* place = nullptr;
+  int64_t offset = 0;
+  c10::SmallVector<int64_t, 4> sizes, strides;
+};
+
+/// A parameter, where it was, and how many hooks it had.
+struct Leaf {
+  at::Tensor tensor;
+  const c10::StorageImpl* place = nullptr;
+  size_t num_hooks = 0;
+};
+
 /// A gradient that the plan makes, and how often the plan itself refers to its tensor and to its memory.
 struct MadeGradient {
   GradientAt at;
@@ -104,11 +126,12 @@ class Plan {
   std::vector<RecordedCall> calls;
   std::vector<OutputSpec> outputs;
   std::vector<GradientBefore> gradients_before;
-  std::vector<GradientAt> gradients_after;                             ///< Those that differ from the ones before.
-  std::vector<at::Generator> generators;                               ///< Those from which the step draws.
-  std::vector<std::pair<at::Tensor, const c10::StorageImpl*>> leaves;  ///< Parameters, and where they were.
-  /// Tensors of the program that the step uses, and whether they require a gradient.
-  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, bool>> watched;
+  std::vector<GradientAt> gradients_after;       ///< Those that differ from the ones before.
+  std::vector<GradientChange> gradient_changes;  ///< In the order of calls.
+  std::vector<at::Generator> generators;         ///< Those from which the step draws.
+  std::vector<Leaf> leaves;
+  std::vector<Watched> watched;
+  std::vector<std::weak_ptr<const void>> owners;  ///< Of functions that host calls run.
   std::vector<std::shared_ptr<StepCommunication>> communications;
   bool grad_mode = true, is_autocast = false;
 
@@ -116,11 +139,15 @@ class Plan {
   bool keeps_gradients();
   void bind(at::TensorList inputs);
   void run(RecordedCall& call);
+  void leave_gradients(size_t call) const;
 
   torch::jit::Stack stack_;
   std::vector<MadeGradient> made_gradients_;
   bool has_counted_uses_ = false;
 };
+
+/// How many hooks a tensor has.
+size_t num_hooks(const at::Tensor& tensor);
 
 /// All tensors in a value, also those in lists.
 void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);

@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "yoke/train/record/detail/plan.h"
@@ -43,6 +44,8 @@ class Recorder final : public StepRecording {
 
  private:
   void add_leaf(const at::Tensor& leaf);
+  void follow_gradient(const at::Tensor& parameter);
+  void note_gradient_changes();
   void push(RecordedCall call, HostCall host);
   size_t memory_of(const at::Tensor& tensor);
   at::Tensor stand_in_for(const at::Tensor& tensor);
@@ -65,6 +68,9 @@ class Recorder final : public StepRecording {
   std::vector<at::Tensor> leaves_;
   std::unordered_set<const c10::TensorImpl*> known_leaves_, watched_;
   std::vector<GradientAt> gradients_before_;
+  /// Parameters whose gradients are followed, and the gradients that they had at the last call.
+  std::vector<std::pair<at::Tensor, const c10::TensorImpl*>> followed_;
+  std::unordered_set<const c10::TensorImpl*> known_followed_;
   StepRecording* outer_ = nullptr;
   bool was_on_ = false;
 };
