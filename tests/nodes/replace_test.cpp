@@ -206,6 +206,34 @@ TEST_F(ReplaceOnHosts, ALauncherThatWasStartedByHandStartsItsRankAgain) {
   }
 }
 
+/// Only the loss of a whole node changes the number of ranks.
+TEST_F(ReplaceOnHosts, AnElasticJobReplacesRanksAndStartsAgainWithoutALostNode) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (int host = 0; host < 3; ++host) {
+    nodes.push_back(
+        join(host,
+             shell({"-n", "2", "--replace", "9", "--rdzv-conf", "last_call_timeout=60"},
+                   "made 4; [ $YOKE_REPLACEMENT != 0 ] || meet $TORCHELASTIC_RESTART_COUNT; "
+                   "echo rank $RANK.$YOKE_REPLACEMENT of $WORLD_SIZE, attempt $TORCHELASTIC_RESTART_COUNT; case "
+                   "$YOKE_REPLACEMENT$RANK$TORCHELASTIC_RESTART_COUNT in 020 | 031) kill -KILL $$ ;; esac; "
+                   "until [ -e $F/done ]; do sleep 0.05; done"),
+             "1:3"));
+  }
+  const auto says = [](const std::unique_ptr<Command>& node, const char* text) {
+    return node->wait_until([&] { return node->out().find(text) != std::string::npos; }, kLong);
+  };
+  ASSERT_TRUE(says(nodes[1], "rank 2.1 of 6, attempt 0")) << nodes[0]->err();
+  nodes[2]->signal(SIGKILL);
+  ASSERT_TRUE(says(nodes[1], "rank 3.2 of 4, attempt 1")) << nodes[0]->err();
+  make_file("done");
+  for (const int host : {0, 1}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait(kLong).exit_code, 0);
+  const auto log = nodes[0]->err();
+  EXPECT_THAT(log, AllOf(HasSubstr("starting it again, replacement 1 of 9\n"),
+                         HasSubstr("starting it again, replacement 2 of 9\n")));
+  EXPECT_THAT(log, HasSubstr(": its connection was closed; its ranks are not replaced, because what they have kept is "
+                             "on that host; stopped the 4 other ranks; starting all ranks again\n"));
+}
+
 /// All ranks but one kill themselves at random moments. In the end all meet.
 TEST_F(ReplaceOnHosts, ManyRandomKillsLeaveNothing) {
   const int kills = std::getenv("YOKE_LONG") != nullptr ? 300 : 40;
