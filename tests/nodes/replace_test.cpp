@@ -234,6 +234,46 @@ TEST_F(ReplaceOnHosts, AnElasticJobReplacesRanksAndStartsAgainWithoutALostNode) 
                              "on that host; stopped the 4 other ranks; starting all ranks again\n"));
 }
 
+/// It could take no place.
+TEST_F(ReplaceOnHosts, ASpareWithAnotherNumberOfRanksIsRefused) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (const int host : {0, 1, 3}) {
+    nodes.push_back(join(host,
+                         shell({"-n", host == 3 ? "3" : "2", "--spares", "1", "--replace", "9"},
+                               "made 4; meet begin; until [ -e $F/done ]; do sleep 0.05; done"),
+                         "3"));
+  }
+  // clock: in either order, the spare is refused when all hosts with ranks are there
+  nodes[0]->wait_until([] { return false; }, milliseconds(500));
+  nodes.push_back(join(2, shell({"-n", "2", "--spares", "1", "--replace", "9"}, "made 4; meet begin"), "3"));
+  const auto refused = nodes[2]->wait(kLong);
+  EXPECT_EQ(refused.exit_code, 77);
+  const std::string why =
+      "it has 3 ranks (-n), and a spare takes the place of a host with as many: the job's hosts have 2 each\n";
+  EXPECT_THAT(refused.err, HasSubstr("the head node refuses this node: " + why));
+  const auto late =
+      join(3, shell({"-n", "1", "--spares", "1", "--replace", "9"}, "made 4; meet begin"), "3")->wait(kLong);
+  EXPECT_EQ(late.exit_code, 77);
+  EXPECT_THAT(late.err, HasSubstr("the head node refuses this node: it has 1 rank (-n), "));
+  make_file("done");
+  EXPECT_EQ(nodes[0]->wait(kLong).exit_code, 0) << nodes[0]->err();
+  EXPECT_THAT(nodes[0]->err(), AllOf(HasSubstr(": " + why), HasSubstr(": it has 1 rank (-n), ")));
+}
+
+TEST_F(ReplaceOnHosts, AListedSpareWithAnotherNumberOfRanksIsRefused) {
+  const auto listed = [&](const std::string& hosts, const std::string& ranks) {
+    return run(options({kYoke, "run", "--hosts", hosts, "-n", ranks, "--spares", "1", "--replace", "9", "--", "true"}));
+  };
+  const auto result = listed("a,b,c:4", "2");
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err,
+              HasSubstr("--spares 1: the spare host c has 4 ranks (-n), and a spare takes the place of a host "
+                        "with as many: the job's hosts have 2 each"));
+  EXPECT_THAT(listed("a:2,b:4,c:3,d", "8").err,
+              HasSubstr("the spare host d has 8 ranks (-n), and a spare takes the place of a "
+                        "host with as many: the job's hosts have 2, 3 or 4"));
+}
+
 /// All ranks but one kill themselves at random moments. In the end all meet.
 TEST_F(ReplaceOnHosts, ManyRandomKillsLeaveNothing) {
   const int kills = std::getenv("YOKE_LONG") != nullptr ? 300 : 40;

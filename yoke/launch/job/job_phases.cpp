@@ -127,6 +127,7 @@ void JobPolicy::begin_start(Time now) {
     for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place_.world_size++);
     if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.name));
   }
+  for (auto& [id, member] : members_) judge_spare(id, member);
   place_.agent_serves_store = launcher_serves_store(spec_, place_.world_size, nodes_.is_several());
   ranks_.begin(place_.world_size, hosts);
   order(BeginAttempt{place_.world_size, ranks_.num_starts()});

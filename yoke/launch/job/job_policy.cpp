@@ -171,6 +171,25 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
         fmt::format("the node has --replace {}, but the head node has {}", info.replacements, spec_.replacements));
   }
   membership_.add(id, member.info.node_rank, now);
+  if (phase_ != Phase::kGathering) judge_spare(id, member);
+}
+
+/// Under --replace a spare must have as many ranks as a host whose place it may take. REQUIRES: the hosts of this start
+/// are chosen.
+void JobPolicy::judge_spare(int id, Member& member) {
+  if (spec_.replacements == 0 || nodes_.membership.num_spares == 0 || member.state != MemberState::kWaiting ||
+      std::ranges::find(chosen_, id) != chosen_.end()) {
+    return;
+  }
+  std::set<int64_t> of_hosts;
+  for (const int other : chosen_) {
+    if (const auto found = members_.find(other); found != members_.end()) of_hosts.insert(found->second.info.num_ranks);
+  }
+  const auto why = why_no_spare(member.info.num_ranks, of_hosts);
+  if (why.empty()) return;
+  if (!member.host) return refuse(id, member, "it " + why);
+  say(fmt::format("the spare host {} {}; it can take a place only when all ranks start again", printable(member.name),
+                  why));
 }
 
 /// Dismisses the node with a message. The job continues without it.

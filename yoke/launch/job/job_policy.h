@@ -84,6 +84,7 @@ class JobPolicy {
  private:
   // Events of nodes.
   void welcome(int id, Member& member, const NodeInfo& info, Time now);
+  void judge_spare(int id, Member& member);
   void on_refused(Member& member, const NodeEvent& event, Time now);
   void on_ended(Member& member, Time now);
   void on_lost(int id, Member& member, const std::string& why, Time now);

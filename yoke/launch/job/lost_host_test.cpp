@@ -59,6 +59,18 @@ TEST_F(LostHost, ASpareTakesItsPlaceWhileTheOthersRun) {
   EXPECT_THAT(end_of_all(), HasSubstr("rank 2 (pid 12 on e) exited with code 7"));
 }
 
+/// It is of the list, so it stays for a restart of all.
+TEST_F(LostHost, ASpareWithAnotherNumberOfRanksIsNamed) {
+  scene_.lose(3);
+  EXPECT_EQ(scene_->on_agent_started(3), 5);
+  auto info = JobScene::info_of("x");
+  info.num_ranks = 3;
+  info.replacements = 5;
+  EXPECT_EQ(scene_.ready(5, info),
+            "say yoke run: the spare host d has 3 ranks (-n), and a spare takes the place of a host with as many: the "
+            "job's hosts have 2 each; it can take a place only when all ranks start again");
+}
+
 TEST_F(LostHost, IsNamedIfARankGivesUpSoonAfterIt) {
   keep_all();
   scene_.lose(1);
