@@ -1,5 +1,6 @@
 // Tests the launcher's half of `yoke run --replace` on four hosts, with ranks that are shells.
 #include <csignal>
+#include <fstream>
 #include <set>
 
 #include "tests/nodes/nodes.h"
@@ -258,6 +259,53 @@ TEST_F(ReplaceOnHosts, ASpareWithAnotherNumberOfRanksIsRefused) {
   make_file("done");
   EXPECT_EQ(nodes[0]->wait(kLong).exit_code, 0) << nodes[0]->err();
   EXPECT_THAT(nodes[0]->err(), AllOf(HasSubstr(": " + why), HasSubstr(": it has 1 rank (-n), ")));
+}
+
+/// A new rank keeps its state in $TMPDIR.
+TEST_F(ReplaceOnHosts, ASpareWithoutRoomIsPassedOver) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  const auto full = folder_.path("full");
+  std::filesystem::create_directory(full);
+  for (int host = 0; host < kNumHosts; ++host) {
+    const auto place = host == 2 ? full : folder_.path("tmp");
+    std::vector<std::string> argv = {
+        "sh", "-c", host == 2 ? "mount -t tmpfs -o size=64k none \"$TMPDIR\" && exec \"$@\"" : "exec \"$@\"", "sh"};
+    const auto words = shell({"-n", "2", "--spares", "2", "--replace", "2"},
+                             "made 4; echo from $RANK.$YOKE_REPLACEMENT in $TMPDIR; [ $YOKE_REPLACEMENT != 0 ] || "
+                             "meet begin; until [ -e $F/done ]; do sleep 0.05; done");
+    argv.insert(argv.end(), {kYoke, "run", "--nnodes", "2", "--rdzv-endpoint", Network::address(0) + ":29400",
+                             "--node-rank", std::to_string(host)});
+    argv.insert(argv.end(), words.begin(), words.end());
+    auto how = options(network_->on(host, argv));
+    how.environment.emplace_back("TMPDIR", place);
+    nodes.push_back(std::make_unique<Command>(how));
+    // The spare that came first is taken first.
+    ASSERT_TRUE(nodes[0]->wait_until([&] { return host == 0 || num_connections(host) == 1; }, kLong));
+  }
+  // What the spare sees, whose mount no other process has.
+  const auto seen = "/proc/" + std::to_string(nodes[2]->pid()) + "/root" + full;
+  const auto is_ready = [&] { return has_file("begin-3") && !std::filesystem::is_empty(seen); };
+  ASSERT_TRUE(nodes[0]->wait_until(is_ready, kLong)) << nodes[0]->err();
+  // clock: a node looks once a second which ranks keep a state
+  nodes[0]->wait_until([] { return false; }, milliseconds(4000));
+  std::ofstream(seen + "/all", std::ios::binary) << std::string(65'536, 'x');
+  nodes[1]->signal(SIGKILL);
+  const auto on_the_other = [&] {
+    return nodes[3]->out().find("from 3.2 in") != std::string::npos &&
+           nodes[3]->out().find("from 2.1 in") != std::string::npos;
+  };
+  EXPECT_TRUE(nodes[3]->wait_until(on_the_other, kLong)) << nodes[0]->err();
+  make_file("done");
+  const auto result = nodes[0]->wait(kLong);
+  EXPECT_EQ(result.exit_code, 0);
+  const std::string why = "nothing can be written to " + full;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("replacements 1 to 2 of 2\nyoke run: the spare host "),
+                                HasSubstr(" cannot start the ranks: " + why),
+                                HasSubstr(" takes its place, and starts ranks 2-3 again, replacements 1 to 2 of 2\n")));
+  const auto passed_over = nodes[2]->wait(kLong);
+  EXPECT_EQ(passed_over.exit_code, 75);
+  EXPECT_THAT(passed_over.err, HasSubstr(why));
+  EXPECT_EQ(nodes[3]->wait(kLong).exit_code, 0);
 }
 
 TEST_F(ReplaceOnHosts, AListedSpareWithAnotherNumberOfRanksIsRefused) {

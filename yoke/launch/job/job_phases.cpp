@@ -124,6 +124,7 @@ void JobPolicy::begin_start(Time now) {
     if (membership_.is_spare(member.info.node_rank)) say_place_of_spare(member, node_rank);
     roles_[member.info.role].all += member.info.num_ranks;
     member.ranks.clear();
+    member.took_place = false;
     for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place_.world_size++);
     if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.name));
   }

@@ -183,6 +183,7 @@ void LocalNode::start(const NodePlace& place) {
     throw Error(ErrorCode::kInternal, "this node was told to start ranks while its earlier ranks still run");
   try {
     if (!control_) throw Error(ErrorCode::kUnavailable, "the process that starts and watches the ranks was killed");
+    if (place.first_replacement > 0) check_room();
     decide_on_preload();
     plan_ranks(place);
     send_plan();
@@ -196,6 +197,14 @@ void LocalNode::start(const NodePlace& place) {
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
   master_ = {};  // the guardian has the socket, or it is not needed
+}
+
+/// On a spare host, whose new ranks would fail otherwise: another spare may have room.
+void LocalNode::check_room() const {
+  const auto& folder = run_folder_.empty() ? error_folder_ : run_folder_;
+  if (!folder.empty() && has_room_for_files(folder)) return;
+  throw Error(ErrorCode::kUnavailable, "nothing can be written to {}, where ranks keep their state",
+              folder.empty() ? "TMPDIR, /tmp or /var/tmp" : std::filesystem::path(folder).parent_path().string());
 }
 
 void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
