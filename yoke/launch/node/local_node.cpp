@@ -93,7 +93,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
       binding_(bind_here(spec)),
       file_limit_(raise_file_limit(spec)),
       run_folder_(make_run_folder(spec.logs, spec.run_id)),
-      error_folder_(run_folder_.empty() ? error_folder_name() : ""),
+      error_folder_(run_folder_.empty() || spec.replacements > 0 ? error_folder_name() : ""),
       reader_(
           {.has_room = [this](bool is_err) { return observer_.has_room(is_err); },
            .take = [this](int64_t rank, bool is_err, const auto& bytes) { observer_.on_output(rank, is_err, bytes); },
@@ -201,7 +201,7 @@ void LocalNode::start(const NodePlace& place) {
 
 /// On a spare host, whose new ranks would fail otherwise: another spare may have room.
 void LocalNode::check_room() const {
-  const auto& folder = run_folder_.empty() ? error_folder_ : run_folder_;
+  const auto& folder = error_folder_.empty() ? run_folder_ : error_folder_;
   if (!folder.empty() && has_room_for_files(folder)) return;
   throw Error(ErrorCode::kUnavailable, "nothing can be written to {}, where ranks keep their state",
               folder.empty() ? "TMPDIR, /tmp or /var/tmp" : std::filesystem::path(folder).parent_path().string());
