@@ -201,10 +201,10 @@ void LocalNode::start(const NodePlace& place) {
 
 /// On a spare host, whose new ranks would fail otherwise: another spare may have room.
 void LocalNode::check_room() const {
-  const auto& folder = error_folder_.empty() ? run_folder_ : error_folder_;
+  const auto folder = std::filesystem::path(error_folder_.empty() ? run_folder_ : error_folder_).parent_path();
   if (!folder.empty() && has_room_for_files(folder)) return;
   throw Error(ErrorCode::kUnavailable, "nothing can be written to {}, where ranks keep their state",
-              folder.empty() ? "TMPDIR, /tmp or /var/tmp" : std::filesystem::path(folder).parent_path().string());
+              folder.empty() ? "TMPDIR, /tmp or /var/tmp" : folder.string());
 }
 
 void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {
