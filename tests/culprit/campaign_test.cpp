@@ -157,5 +157,15 @@ TEST_F(Campaign, NoInnocentRankIsNamed) {
   }
 }
 
+/// As without --replace, where the others wait until it has ended.
+TEST(Replaceable, RanksSayWhatAnotherOneReportedBeforeItEnded) {
+  const auto result = test::run({.argv = {YOKE_COMMAND, "run", "-n", "3", "--replace", "9", "--", YOKE_FAILING_RANK,
+                                          "throw", "2", "5", std::to_string(kTimeout.count())}});
+  EXPECT_EQ(result.exit_code, 70);
+  EXPECT_THAT(result.err,
+              ContainsRegex("rank [01]: collective .* lost its connection to another rank: rank 2 has ended.*; "
+                            "reported before: rank 2: an exception has ended it; its own log says which"));
+}
+
 }  // namespace
 }  // namespace yoke

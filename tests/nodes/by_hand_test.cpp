@@ -100,6 +100,16 @@ TEST_F(ByHand, AllHaveTheExitStatusOfTheFirstFailure) {
   }
 }
 
+/// A rank may be unable to write its error file, and its lines are on the screen of another node alone.
+TEST_F(ByHand, TheHeadTellsTheLastLineOfARankOfAnotherNode) {
+  const auto nodes = join_all(
+      shell({}, "[ $RANK = 2 ] || exec sleep 1000; echo starting; echo 'the disk\033[31m is full' >&2; exit 3"));
+  for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 3);
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("yoke run: the last lines of rank 2:\n  the disk?[31m is full\n"
+                                         "yoke run: rank 2 (pid "));
+  EXPECT_THAT(nodes[2]->err(), testing::Not(HasSubstr("the last lines"))) << "they are in sight";
+}
+
 TEST_F(ByHand, TooFewNodesAreNotWaitedForWithoutEnd) {
   const auto head = join(0, {"--rdzv-conf", "join_timeout=1", "--", "true"});
   const auto result = head->wait();

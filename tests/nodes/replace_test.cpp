@@ -1,5 +1,6 @@
 // Tests the launcher's half of `yoke run --replace` on four hosts, with ranks that are shells.
 #include <csignal>
+#include <fstream>
 #include <set>
 
 #include "tests/nodes/nodes.h"
@@ -204,6 +205,121 @@ TEST_F(ReplaceOnHosts, ALauncherThatWasStartedByHandStartsItsRankAgain) {
     if (entry.path().filename() != "stdout.log") continue;
     EXPECT_EQ(slurp(entry.path()), "from 2.0\nfrom 2.1\n");
   }
+}
+
+/// Only the loss of a whole node changes the number of ranks.
+TEST_F(ReplaceOnHosts, AnElasticJobReplacesRanksAndStartsAgainWithoutALostNode) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (int host = 0; host < 3; ++host) {
+    nodes.push_back(
+        join(host,
+             shell({"-n", "2", "--replace", "9", "--rdzv-conf", "last_call_timeout=60"},
+                   "made 4; [ $YOKE_REPLACEMENT != 0 ] || meet $TORCHELASTIC_RESTART_COUNT; "
+                   "echo rank $RANK.$YOKE_REPLACEMENT of $WORLD_SIZE, attempt $TORCHELASTIC_RESTART_COUNT; case "
+                   "$YOKE_REPLACEMENT$RANK$TORCHELASTIC_RESTART_COUNT in 020 | 031) kill -KILL $$ ;; esac; "
+                   "until [ -e $F/done ]; do sleep 0.05; done"),
+             "1:3"));
+  }
+  const auto says = [](const std::unique_ptr<Command>& node, const char* text) {
+    return node->wait_until([&] { return node->out().find(text) != std::string::npos; }, kLong);
+  };
+  ASSERT_TRUE(says(nodes[1], "rank 2.1 of 6, attempt 0")) << nodes[0]->err();
+  nodes[2]->signal(SIGKILL);
+  ASSERT_TRUE(says(nodes[1], "rank 3.2 of 4, attempt 1")) << nodes[0]->err();
+  make_file("done");
+  for (const int host : {0, 1}) EXPECT_EQ(nodes[static_cast<size_t>(host)]->wait(kLong).exit_code, 0);
+  const auto log = nodes[0]->err();
+  EXPECT_THAT(log, AllOf(HasSubstr("starting it again, replacement 1 of 9\n"),
+                         HasSubstr("starting it again, replacement 2 of 9\n")));
+  EXPECT_THAT(log, HasSubstr(": its connection was closed; its ranks are not replaced, because what they have kept is "
+                             "on that host; stopped the 4 other ranks; starting all ranks again\n"));
+}
+
+/// It could take no place.
+TEST_F(ReplaceOnHosts, ASpareWithAnotherNumberOfRanksIsRefused) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  for (const int host : {0, 1, 3}) {
+    nodes.push_back(join(host,
+                         shell({"-n", host == 3 ? "3" : "2", "--spares", "1", "--replace", "9"},
+                               "made 4; meet begin; until [ -e $F/done ]; do sleep 0.05; done"),
+                         "3"));
+  }
+  // clock: in either order, the spare is refused when all hosts with ranks are there
+  nodes[0]->wait_until([] { return false; }, milliseconds(500));
+  nodes.push_back(join(2, shell({"-n", "2", "--spares", "1", "--replace", "9"}, "made 4; meet begin"), "3"));
+  const auto refused = nodes[2]->wait(kLong);
+  EXPECT_EQ(refused.exit_code, 77);
+  const std::string why =
+      "it has 3 ranks (-n), and a spare takes the place of a host with as many: the job's hosts have 2 each\n";
+  EXPECT_THAT(refused.err, HasSubstr("the head node refuses this node: " + why));
+  const auto late =
+      join(3, shell({"-n", "1", "--spares", "1", "--replace", "9"}, "made 4; meet begin"), "3")->wait(kLong);
+  EXPECT_EQ(late.exit_code, 77);
+  EXPECT_THAT(late.err, HasSubstr("the head node refuses this node: it has 1 rank (-n), "));
+  make_file("done");
+  EXPECT_EQ(nodes[0]->wait(kLong).exit_code, 0) << nodes[0]->err();
+  EXPECT_THAT(nodes[0]->err(), AllOf(HasSubstr(": " + why), HasSubstr(": it has 1 rank (-n), ")));
+}
+
+/// A new rank keeps its state in $TMPDIR.
+TEST_F(ReplaceOnHosts, ASpareWithoutRoomIsPassedOver) {
+  std::vector<std::unique_ptr<Command>> nodes;
+  const auto full = folder_.path("full");
+  std::filesystem::create_directory(full);
+  for (int host = 0; host < kNumHosts; ++host) {
+    const auto place = host == 2 ? full : folder_.path("tmp");
+    std::vector<std::string> argv = {
+        "sh", "-c", host == 2 ? "mount -t tmpfs -o size=64k none \"$TMPDIR\" && exec \"$@\"" : "exec \"$@\"", "sh"};
+    const auto words = shell({"-n", "2", "--spares", "2", "--replace", "2"},
+                             "made 4; echo from $RANK.$YOKE_REPLACEMENT in $TMPDIR; [ $YOKE_REPLACEMENT != 0 ] || "
+                             "meet begin; until [ -e $F/done ]; do sleep 0.05; done");
+    argv.insert(argv.end(), {kYoke, "run", "--nnodes", "2", "--rdzv-endpoint", Network::address(0) + ":29400",
+                             "--node-rank", std::to_string(host)});
+    argv.insert(argv.end(), words.begin(), words.end());
+    auto how = options(network_->on(host, argv));
+    how.environment.emplace_back("TMPDIR", place);
+    nodes.push_back(std::make_unique<Command>(how));
+    // The spare that came first is taken first.
+    ASSERT_TRUE(nodes[0]->wait_until([&] { return host == 0 || num_connections(host) == 1; }, kLong));
+  }
+  // What the spare sees, whose mount no other process has.
+  const auto seen = "/proc/" + std::to_string(nodes[2]->pid()) + "/root" + full;
+  const auto is_ready = [&] { return has_file("begin-3") && !std::filesystem::is_empty(seen); };
+  ASSERT_TRUE(nodes[0]->wait_until(is_ready, kLong)) << nodes[0]->err();
+  // clock: a node looks once a second which ranks keep a state
+  nodes[0]->wait_until([] { return false; }, milliseconds(4000));
+  std::ofstream(seen + "/all", std::ios::binary) << std::string(65'536, 'x');
+  nodes[1]->signal(SIGKILL);
+  const auto on_the_other = [&] {
+    return nodes[3]->out().find("from 3.2 in") != std::string::npos &&
+           nodes[3]->out().find("from 2.1 in") != std::string::npos;
+  };
+  EXPECT_TRUE(nodes[3]->wait_until(on_the_other, kLong)) << nodes[0]->err();
+  make_file("done");
+  const auto result = nodes[0]->wait(kLong);
+  EXPECT_EQ(result.exit_code, 0);
+  const std::string why = "nothing can be written to " + full;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("replacements 1 to 2 of 2\nyoke run: the spare host "),
+                                HasSubstr(" cannot start the ranks: " + why),
+                                HasSubstr(" takes its place, and starts ranks 2-3 again, replacements 1 to 2 of 2\n")));
+  const auto passed_over = nodes[2]->wait(kLong);
+  EXPECT_EQ(passed_over.exit_code, 75);
+  EXPECT_THAT(passed_over.err, HasSubstr(why));
+  EXPECT_EQ(nodes[3]->wait(kLong).exit_code, 0);
+}
+
+TEST_F(ReplaceOnHosts, AListedSpareWithAnotherNumberOfRanksIsRefused) {
+  const auto listed = [&](const std::string& hosts, const std::string& ranks) {
+    return run(options({kYoke, "run", "--hosts", hosts, "-n", ranks, "--spares", "1", "--replace", "9", "--", "true"}));
+  };
+  const auto result = listed("a,b,c:4", "2");
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err,
+              HasSubstr("--spares 1: the spare host c has 4 ranks (-n), and a spare takes the place of a host "
+                        "with as many: the job's hosts have 2 each"));
+  EXPECT_THAT(listed("a:2,b:4,c:3,d", "8").err,
+              HasSubstr("the spare host d has 8 ranks (-n), and a spare takes the place of a "
+                        "host with as many: the job's hosts have 2, 3 or 4"));
 }
 
 /// All ranks but one kill themselves at random moments. In the end all meet.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/command.h"
+#include "tests/support/kept_state.h"
 
 namespace yoke::test {
 namespace {
@@ -39,6 +40,25 @@ TEST(SrunNodes, ASpareTakesThePlaceOfALostOne) {
   EXPECT_EQ(result.exit_code, 137) << "that of the launcher that was killed" << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("0/2 of attempt 1 is in task 0"), HasSubstr("1/2 of attempt 0 is in task 1"),
                                 HasSubstr("1/2 of attempt 1 is in task 2")));
+}
+
+/// Rank 1 has its launcher killed when the head knows that it keeps a state, which a node tells once a second.
+TEST(SrunNodes, ASpareStartsTheRanksOfALostOneWhileTheOthersRun) {
+  const TemporaryFolder folder;
+  const auto result =
+      srun({"-N3", "-n3", "--wait=0", "--no-kill", "--kill-on-bad-exit=0", YOKE_COMMAND, "run", "--spares", "1",
+            "--replace", "1", "--", "sh", "-c",
+            kKeepsState +
+                "made 4; echo $RANK.$YOKE_REPLACEMENT is in task $SLURM_PROCID; case $RANK.$YOKE_REPLACEMENT in "
+                // A node looks once a second which ranks keep a state.
+                "1.0) sleep 3; kill -KILL $(ps -o ppid= -p $PPID); exec sleep 1000 ;; 1.1) : > " +
+                folder.path("there") + " ;; esac; until [ -e " + folder.path("there") + " ]; do sleep 0.05; done"},
+           "3");
+  if (result.exit_code == 125) GTEST_SKIP() << result.err;
+  EXPECT_EQ(result.exit_code, 137) << "that of the launcher that was killed" << result.err;
+  EXPECT_EQ(result.out.find("0.0 is in task 0"), result.out.rfind("0.")) << "rank 0 has kept its process";
+  EXPECT_THAT(result.out, AllOf(HasSubstr("1.0 is in task 1"), HasSubstr("1.1 is in task 2")));
+  EXPECT_THAT(result.err, HasSubstr(" takes its place, and starts rank 1 again, replacement 1 of 1"));
 }
 
 TEST(SrunNodes, TwoOfThemOnOneNodeAreRefused) {

@@ -92,6 +92,13 @@ TEST(Ending, AMissingProgram) {
   const auto refused = run(yoke_run({"-n", "2", "--", folder.path("data")}));
   EXPECT_EQ(refused.exit_code, 126);
   EXPECT_THAT(refused.err, HasSubstr("Permission denied"));
+  for (const auto& options : {std::vector<std::string>{"-n", "1"}, {"-n", "2", "--preload"}}) {
+    auto words = options;
+    words.insert(words.end(), {"--", folder.path()});
+    const auto of_folder = run(yoke_run(words));
+    EXPECT_EQ(of_folder.exit_code, 126);
+    EXPECT_THAT(of_folder.err, HasSubstr("yoke run: cannot run '" + folder.path() + "': Is a directory\n"));
+  }
   const auto nothing = run(yoke_run({"-n", "2"}));
   EXPECT_EQ(nothing.exit_code, 64);
   EXPECT_THAT(nothing.err, HasSubstr("no program"));

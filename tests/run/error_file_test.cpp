@@ -53,6 +53,17 @@ TEST(ErrorFile, PlainTextIsShown) {
               HasSubstr("yoke run: rank 0 failed: just text\nyoke run: rank 0 (pid "));
 }
 
+/// Both forms of libtorch: TORCH_CHECK, and the checks of its allocator.
+TEST(ErrorFile, AStackOfLibtorchIsLeftOut) {
+  for (const char* stack :
+       {"Exception raised from check at a.cpp:1:\\nframe #0: f()", "frame #0: f()\\nframe #1: g()"}) {
+    const auto script = R"(printf '%s' '{"message": {"message": "c10::Error: no memory (train, a.cpp:3)\n)" +
+                        std::string(stack) + R"(", "extraInfo": {"timestamp": "1790000000"}}}' > $f)";
+    EXPECT_THAT(run(failing(script)).err,
+                HasSubstr("yoke run: rank 0 failed: c10::Error: no memory (train, a.cpp:3)\nyoke run: rank 0 (pid "));
+  }
+}
+
 TEST(ErrorFile, NeedsNoUsableTmpdir) {
   const TemporaryFolder folder;
   folder.write("relative/file", "");

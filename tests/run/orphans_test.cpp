@@ -136,9 +136,10 @@ TEST(Orphans, NoneAfterAFailure) {
 }
 
 TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
-  const TemporaryFolder folder;
-  auto options = yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"});
-  options.environment = {{"TMPDIR", folder.path()}};  // of the error files, which remain until a later run
+  const TemporaryFolder folder, logs;
+  auto options = yoke_run({"-n", "2", "--replace", "9", "--log-dir", logs.path(), "--", "sh", "-c",
+                           "echo kept > $YOKE_RANK_STATE.0; echo ready; exec sleep 60"});
+  options.environment = {{"TMPDIR", folder.path()}};  // of what ranks keep, which remains until a later run
   Job job(options);
   ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
   const auto guardian = guardian_of(job.command.pid());
@@ -156,6 +157,9 @@ TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
   later.environment = options.environment;
   EXPECT_EQ(run(later).exit_code, 0);
   EXPECT_EQ(num_folders(), 0) << "a later run removes the folder of a job that was killed";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(logs.path())) {
+    EXPECT_FALSE(entry.is_regular_file()) << entry.path() << " is among the logs, which stay";
+  }
 }
 
 // Kills launcher or guardian at arbitrary moments, beginning before the start of the first rank.

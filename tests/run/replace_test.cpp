@@ -58,6 +58,7 @@ TEST(ReplaceRank, ItsLogGoesOn) {
                         "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("logs"))) {
+    EXPECT_EQ(entry.path().string().find(".state"), std::string::npos) << "logs stay, and states do not";
     if (!entry.path().string().ends_with("/1/stdout.log")) continue;
     EXPECT_EQ(slurp(entry.path()), "from 1.0\nfrom 1.1\n");
   }

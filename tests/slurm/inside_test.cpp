@@ -1,9 +1,11 @@
 // Tests `yoke run` and `yoke slurm verify` inside jobs of a real Slurm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/kept_state.h"
 #include "tests/support/slurm.h"
 
 namespace yoke::test {
@@ -268,6 +270,29 @@ TEST(SlurmVerifyOutside, OptionsAreJudgedAlone) {
   const auto none = run({.argv = {YOKE_COMMAND, "slurm", "verify"}, .without = {"SLURM_JOB_ID", "SLURM_STEP_ID"}});
   EXPECT_EQ(none.exit_code, 69);
   EXPECT_THAT(none.err, HasSubstr("there is no job here"));
+}
+
+/// `sbatch --no-kill` has the job go on, and so the step that `yoke run --spares` becomes.
+TEST_F(SlurmInside, ASpareStartsTheRanksOfANodeThatFails) {
+  start({"--network", "3"});
+  const auto out = [&] { return slurp(cluster_->folder() + "/out"); };
+  const auto says = [&](const std::string& text) {
+    return wait_until([&] { return out().find(text) != std::string::npos; }, milliseconds(60'000));
+  };
+  cluster_->shell(
+      "cat > $SLURM_TEST_DIR/script <<'END'\n#!/bin/sh\n" + kRun + " --spares 1 --replace 9 -- sh -c '" + kKeepsState +
+      "made 4; echo $RANK.$YOKE_REPLACEMENT on $(hostname); until [ -e $SLURM_TEST_DIR/done ]; do sleep 0.1; "
+      "done'; echo status $?\nEND\nsbatch --no-kill -N3 -o $SLURM_TEST_DIR/out $SLURM_TEST_DIR/script");
+  ASSERT_TRUE(says("0.0 on n1") && says("1.0 on n2")) << out();
+  poll(nullptr, 0, 3000);  // clock: a node tells once a second which ranks keep a state
+  cluster_->run({"scontrol", "update", "nodename=n2", "state=down", "reason=test"});
+  EXPECT_TRUE(says(" on n3")) << out();
+  cluster_->shell("touch $SLURM_TEST_DIR/done");
+  EXPECT_TRUE(says("status 137\n")) << "that of the launcher that Slurm has killed" << out();
+  // Slurm may have killed the rank before its launcher, which then had begun to start it again.
+  EXPECT_THAT(out(), AllOf(testing::ContainsRegex("the spare host n3 takes its place, and starts rank 1 again, "
+                                                  "replacement [12] of 9\n"),
+                           testing::ContainsRegex("1\\.[12] on n3"), Not(HasSubstr("] 0.1 on"))));
 }
 
 }  // namespace

@@ -101,9 +101,10 @@ FailureCause cause_at(const SortedJson& details) {
   return cause;
 }
 
-/// Moves the stack frames at the end of a libtorch exception's message into the traceback.
+/// Moves the stack frames at the end of a libtorch exception's message into the traceback. Those of its allocator, as
+/// without memory, have no line before the first frame.
 ErrorReport without_frames(ErrorReport report) {
-  const auto frames = report.message.find("\nException raised from ");
+  const auto frames = std::min(report.message.find("\nException raised from "), report.message.find("\nframe #0: "));
   if (frames == report.message.npos) return report;
   if (report.traceback.empty()) report.traceback = report.message;
   report.message.resize(frames);

@@ -306,7 +306,18 @@ std::string Arrivals::with_report(bool is_lost, const std::function<std::string(
     text = kStoreIsGone;
   }
   if (heard_.empty() || (has_heard_timeout_ && !is_lost)) return text;
-  return fmt::format("{}; reported before: {}", text, heard_);
+  return text + after_sentence();
+}
+
+std::string Arrivals::after_sentence() const { return heard_.empty() ? "" : "; reported before: " + heard_; }
+
+std::string Arrivals::heard() const {
+  const std::lock_guard lock(mutex_);
+  try {
+    listen();
+  } catch (const std::exception&) {  // the store has ended, so there is no report
+  }
+  return after_sentence();
 }
 
 Explanation Arrivals::describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits) const {

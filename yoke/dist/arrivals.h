@@ -87,6 +87,8 @@ class Arrivals {
   /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
   /// arrived.
   std::string describe_peer(size_t group, int64_t peer, bool is_lost) const;
+  /// Returns the failure that another rank has reported, to follow a sentence: "; reported before: ..."; or nothing.
+  std::string heard() const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
@@ -145,6 +147,7 @@ class Arrivals {
   void set_call(Published& published);
   /// Reads another rank's report from the store. Returns whether a report exists.
   bool listen() const;
+  std::string after_sentence() const;
   void compare_calls(size_t group);
   void compare_newest(size_t group);
   void compare(size_t group, const Call& call);

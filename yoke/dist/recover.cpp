@@ -177,11 +177,12 @@ void Group::Job::rethrow_loss(const Impl& impl, const std::exception& failure, b
   has_lost_rank = true;
   throw RanksLost(
       fmt::format("rank {}: collective {}{} lost its connection to another rank: {} ended. If another process takes "
-                  "that place, World::recover() forms the groups again",
+                  "that place, World::recover() forms the groups again{}",
                   env.rank, impl.sequence(), impl.name,
                   ranks.empty()       ? "a rank has"
                   : ranks.size() == 1 ? list_ranks(ranks) + " has"
-                                      : list_ranks(ranks) + " have"),
+                                      : list_ranks(ranks) + " have",
+                  arrivals ? arrivals->heard() : ""),
       ranks);
 }
 

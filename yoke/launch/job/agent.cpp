@@ -10,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/host.h"
+#include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/job/launcher.h"
 #include "yoke/launch/node/local_node.h"
@@ -22,6 +23,8 @@ namespace {
 
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
+/// The head tells the last line of a rank that has failed.
+constexpr int64_t kMaxLastLineColumns = 4000;
 /// How many bytes of each stream may be sent before the head has acknowledged them.
 constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
 /// How long, beyond the grace period, the head may take to answer an agent's request to end the job.
@@ -100,7 +103,10 @@ class Agent : public Launcher {
     const bool has_not_started = event.kind == Kind::kRefused && event.rank < 0;
     if (event.kind == Kind::kDone || has_not_started) is_running_ = false;
     if (event.kind == Kind::kNotice && screen_) return say(event.text);
-    tell(event);
+    if (event.kind != Kind::kReport || !screen_) return tell(event);
+    auto seen = event;  // on this screen alone
+    seen.last_line = fit(screen_->last_line(event.rank), kMaxLastLineColumns);
+    tell(seen);
   }
 
   void on_output(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) override {

@@ -124,9 +124,11 @@ void JobPolicy::begin_start(Time now) {
     if (membership_.is_spare(member.info.node_rank)) say_place_of_spare(member, node_rank);
     roles_[member.info.role].all += member.info.num_ranks;
     member.ranks.clear();
+    member.took_place = false;
     for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place_.world_size++);
     if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.name));
   }
+  for (auto& [id, member] : members_) judge_spare(id, member);
   place_.agent_serves_store = launcher_serves_store(spec_, place_.world_size, nodes_.is_several());
   ranks_.begin(place_.world_size, hosts);
   order(BeginAttempt{place_.world_size, ranks_.num_starts()});

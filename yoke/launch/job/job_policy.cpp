@@ -75,7 +75,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kPrepared:
       if (phase_ == Phase::kPreparing && id == chosen_.front()) master_port_ = static_cast<uint16_t>(event.value);
       break;
-    case Kind::kRefused: on_refused(member, event, now); break;
+    case Kind::kRefused: on_refused(id, member, event, now); break;
     case Kind::kStarted: tell(ranks_.on_started(event.rank, event.pid)); break;
     case Kind::kExited:
       tell(ranks_.on_exited({event.rank, event.pid, event.value, printable(event.text), event.seen_at, event.kept_step},
@@ -171,6 +171,25 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
         fmt::format("the node has --replace {}, but the head node has {}", info.replacements, spec_.replacements));
   }
   membership_.add(id, member.info.node_rank, now);
+  if (phase_ != Phase::kGathering) judge_spare(id, member);
+}
+
+/// Under --replace a spare must have as many ranks as a host whose place it may take. REQUIRES: the hosts of this start
+/// are chosen.
+void JobPolicy::judge_spare(int id, Member& member) {
+  if (spec_.replacements == 0 || nodes_.membership.num_spares == 0 || member.state != MemberState::kWaiting ||
+      std::ranges::find(chosen_, id) != chosen_.end()) {
+    return;
+  }
+  std::set<int64_t> of_hosts;
+  for (const int other : chosen_) {
+    if (const auto found = members_.find(other); found != members_.end()) of_hosts.insert(found->second.info.num_ranks);
+  }
+  const auto why = why_no_spare(member.info.num_ranks, of_hosts);
+  if (why.empty()) return;
+  if (!member.host) return refuse(id, member, "it " + why);
+  say(fmt::format("the spare host {} {}; it can take a place only when all ranks start again", printable(member.name),
+                  why));
 }
 
 /// Dismisses the node with a message. The job continues without it.
@@ -189,9 +208,17 @@ void JobPolicy::dismiss(int id, Member& member, int exit_status, const std::stri
   order(EndNode{id, exit_status, why});
 }
 
-void JobPolicy::on_refused(Member& member, const NodeEvent& event, Time now) {
+void JobPolicy::on_refused(int id, Member& member, const NodeEvent& event, Time now) {
   const auto text = member.notice_prefix() + printable(event.text);
   if (event.rank >= 0) return tell(ranks_.on_refused(event.value, text, now));  // its other ranks still run
+  if (member.took_place && member.state == MemberState::kRunning && ranks_.take_back_replacements(member.ranks)) {
+    member.state = MemberState::kWaiting;
+    dismiss(id, member, event.value, fmt::format("{}: {}", spec_.name, printable(event.text)));
+    return on_host_lost(
+        id, member,
+        fmt::format("the spare host {} cannot start the ranks: {}", printable(member.name), printable(event.text)),
+        now);
+  }
   // If the job can start without this node, the refusal is only reported to the user.
   if (!member.takes_part() && (nodes_.is_elastic() || is_gathering_again_)) return say(text);
   if (member.takes_part()) member.leave_start();
@@ -247,6 +274,7 @@ void JobPolicy::on_host_lost(int id, const Member& lost, const std::string& text
   *chosen = *spare;
   member.ranks = lost.ranks;
   member.state = MemberState::kRunning;
+  member.took_place = true;
   auto place = places_[node_rank];
   place.first_replacement = decision.first_replacement;
   order(StartNode{*spare, place});

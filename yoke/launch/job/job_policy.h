@@ -84,7 +84,8 @@ class JobPolicy {
  private:
   // Events of nodes.
   void welcome(int id, Member& member, const NodeInfo& info, Time now);
-  void on_refused(Member& member, const NodeEvent& event, Time now);
+  void judge_spare(int id, Member& member);
+  void on_refused(int id, Member& member, const NodeEvent& event, Time now);
   void on_ended(Member& member, Time now);
   void on_lost(int id, Member& member, const std::string& why, Time now);
   void on_host_lost(int id, const Member& lost, const std::string& text, Time now);

@@ -59,6 +59,18 @@ TEST_F(LostHost, ASpareTakesItsPlaceWhileTheOthersRun) {
   EXPECT_THAT(end_of_all(), HasSubstr("rank 2 (pid 12 on e) exited with code 7"));
 }
 
+/// It is of the list, so it stays for a restart of all.
+TEST_F(LostHost, ASpareWithAnotherNumberOfRanksIsNamed) {
+  scene_.lose(3);
+  EXPECT_EQ(scene_->on_agent_started(3), 5);
+  auto info = JobScene::info_of("x");
+  info.num_ranks = 3;
+  info.replacements = 5;
+  EXPECT_EQ(scene_.ready(5, info),
+            "say yoke run: the spare host d has 3 ranks (-n), and a spare takes the place of a host with as many: the "
+            "job's hosts have 2 each; it can take a place only when all ranks start again");
+}
+
 TEST_F(LostHost, IsNamedIfARankGivesUpSoonAfterIt) {
   keep_all();
   scene_.lose(1);
@@ -104,8 +116,31 @@ TEST_F(LostHost, AllEndIfTheSpareRefuses) {
   keep_all();
   scene_.lose(1);
   EXPECT_EQ(scene_.event(4, {.kind = Kind::kRefused, .value = 75, .text = "no files are left"}),
-            "SIGTERM to 0; SIGTERM to 2");
-  EXPECT_THAT(end_of_all(), HasSubstr("finish: yoke run: e: no files are left"));
+            "end 4 with 75: yoke run: no files are left; SIGTERM to 0; SIGTERM to 2");
+  EXPECT_THAT(end_of_all(),
+              HasSubstr("finish: yoke run: the spare host e cannot start the ranks: no files are left; its "
+                        "ranks are not replaced, because no spare host with as many ranks is there"));
+}
+
+class LostHostWithTwoReplacements : public LostHost {
+ protected:
+  LostHostWithTwoReplacements() : LostHost(2) {}
+};
+
+/// The refusal of a spare takes no replacement.
+TEST_F(LostHostWithTwoReplacements, AnotherSpareStartsItsRanksIfOneRefuses) {
+  keep_all();
+  const int third = scene_->on_agent_started(3);
+  auto info = JobScene::info_of("x");
+  info.num_ranks = 2;
+  info.replacements = 2;
+  scene_.ready(third, info);
+  scene_.lose(1);
+  EXPECT_EQ(
+      scene_.event(4, {.kind = Kind::kRefused, .value = 75, .text = "no files are left"}),
+      "end 4 with 75: yoke run: no files are left; say yoke run: the spare host e cannot start the ranks: no files "
+      "are left; the spare host d takes its place, and starts ranks 2-3 again, replacements 1 to 2 of 2; start 5 "
+      "as node 1 of 3, rank 2 of 6, port 4000, replacement 1");
 }
 
 class LostHostWithOneReplacement : public LostHost {

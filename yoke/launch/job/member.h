@@ -51,6 +51,7 @@ struct Member {
   std::string name;         ///< The name in messages, as the user gave it; empty if messages do not name the node.
   std::string hostname;     ///< What the host calls itself. Set with `info`, whose name of the host may be the user's.
   NodeInfo info;            ///< The node's introduction. REQUIRES: state is not kConnecting.
+  bool took_place = false;  ///< Whether it is a spare that was told to start the ranks of a lost host while others ran.
   std::set<int64_t> ranks;  ///< The node's ranks in the current start.
 
   bool takes_part() const { return launch::takes_part(state); }

@@ -292,6 +292,12 @@ RankPolicy::Decision RankPolicy::on_host_lost(const std::string& why, const std:
           .first_replacement = first};
 }
 
+bool RankPolicy::take_back_replacements(const std::set<int64_t>& ranks) {
+  if (attempt_.state != State::kRunning) return false;
+  replace_rule_.take_back(static_cast<int64_t>(ranks.size()));
+  return true;
+}
+
 RankPolicy::Decision RankPolicy::on_node_leaving(const std::string& why, int signal, Time now) {
   if (attempt_.state != State::kRunning) return {};
   attempt_.again = Attempt::Again::kFree;

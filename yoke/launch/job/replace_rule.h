@@ -45,6 +45,9 @@ class ReplaceRule {
   /// Whether the ranks start again on another host; each of them counts.
   Verdict judge(const HostLoss& loss);
 
+  /// The last ones did not start.
+  void take_back(int64_t num_ranks) { num_replaced_ -= num_ranks; }
+
   int64_t num_replaced() const { return num_replaced_; }
 
  private:

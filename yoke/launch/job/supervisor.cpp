@@ -81,7 +81,7 @@ class Head : public Launcher {
     if (event.kind == Kind::kEnded) loop_.read_clock();
     auto seen = event;
     seen.seen_at = std::chrono::system_clock::now();
-    if (event.kind == Kind::kReport) seen.last_line = screen_->last_line(event.rank);
+    if (event.kind == Kind::kReport && seen.last_line.empty()) seen.last_line = screen_->last_line(event.rank);
     carry_out(policy_.on_node_event(id, seen, loop_.now()));
   }
 
@@ -254,7 +254,8 @@ class Head : public Launcher {
 
   void do_it(const ShowFailure& order) {
     failed_ = order.failed;
-    failed_->last_lines = screen_->lost_lines(failed_->rank);
+    const bool is_on_this_screen = !screen_->last_line(failed_->rank).empty();
+    if (is_on_this_screen) failed_->last_lines = screen_->lost_lines(failed_->rank);
     for (const auto& line : describe_failure(spec_.name, *failed_)) screen_->say(line);
     // Python's debugger ends so at the end of its input, which ranks without the keyboard have at once.
     if (failed_->rank != spec_.keyboard_rank && screen_->last_line(failed_->rank).starts_with("bdb.BdbQuit")) {

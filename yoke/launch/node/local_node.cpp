@@ -93,7 +93,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
       binding_(bind_here(spec)),
       file_limit_(raise_file_limit(spec)),
       run_folder_(make_run_folder(spec.logs, spec.run_id)),
-      error_folder_(run_folder_.empty() ? error_folder_name() : ""),
+      error_folder_(run_folder_.empty() || spec.replacements > 0 ? error_folder_name() : ""),
       reader_(
           {.has_room = [this](bool is_err) { return observer_.has_room(is_err); },
            .take = [this](int64_t rank, bool is_err, const auto& bytes) { observer_.on_output(rank, is_err, bytes); },
@@ -183,6 +183,7 @@ void LocalNode::start(const NodePlace& place) {
     throw Error(ErrorCode::kInternal, "this node was told to start ranks while its earlier ranks still run");
   try {
     if (!control_) throw Error(ErrorCode::kUnavailable, "the process that starts and watches the ranks was killed");
+    if (place.first_replacement > 0) check_room();
     decide_on_preload();
     plan_ranks(place);
     send_plan();
@@ -196,6 +197,14 @@ void LocalNode::start(const NodePlace& place) {
     tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
   }
   master_ = {};  // the guardian has the socket, or it is not needed
+}
+
+/// On a spare host, whose new ranks would fail otherwise: another spare may have room.
+void LocalNode::check_room() const {
+  const auto folder = std::filesystem::path(error_folder_.empty() ? run_folder_ : error_folder_).parent_path();
+  if (!folder.empty() && has_room_for_files(folder)) return;
+  throw Error(ErrorCode::kUnavailable, "nothing can be written to {}, where ranks keep their state",
+              folder.empty() ? "TMPDIR, /tmp or /var/tmp" : folder.string());
 }
 
 void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path) {

@@ -69,6 +69,7 @@ class LocalNode : public Node {
   void send_rank(Message message, std::vector<int> descriptors, const RankPlan& plan, const UniqueFd& out,
                  const UniqueFd& err);
   void decide_on_preload();
+  void check_room() const;
   void say_not_preloaded(const std::string& why);
   void read_message();
   void lose_guardian();

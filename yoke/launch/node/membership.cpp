@@ -1,9 +1,13 @@
 #include "yoke/launch/node/membership.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+
+#include "yoke/base/format.h"
 
 namespace yoke::launch {
 
@@ -15,6 +19,17 @@ std::string nnodes_of(const MembershipOptions& options) {
 std::string describe_number(const MembershipOptions& options) {
   if (options.min_nodes == options.max_nodes) return fmt::format("{}", options.min_nodes);
   return fmt::format("{} to {}", options.min_nodes, options.max_nodes);
+}
+
+std::string why_no_spare(int64_t num_ranks, const std::set<int64_t>& of_hosts) {
+  if (of_hosts.empty() || of_hosts.contains(num_ranks)) return "";
+  const auto last = *of_hosts.rbegin();
+  const auto numbers =
+      of_hosts.size() == 1
+          ? fmt::format("{} each", last)
+          : fmt::format("{} or {}", fmt::join(of_hosts.begin(), std::prev(of_hosts.end()), ", "), last);
+  return fmt::format("has {} (-n), and a spare takes the place of a host with as many: the job's hosts have {}",
+                     counted(num_ranks, "rank"), numbers);
 }
 
 void Membership::add(int id, std::optional<int64_t> wanted_rank, Time now) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct MembershipOptions {
 std::string nnodes_of(const MembershipOptions& options);
 /// Returns the number in words: "2" or "2 to 4".
 std::string describe_number(const MembershipOptions& options);
+/// With --replace a spare takes the place of a host with as many ranks. Returns why one with `num_ranks` cannot, to
+/// follow its name; empty if it can. `of_hosts`: the numbers of the hosts that have ranks.
+std::string why_no_spare(int64_t num_ranks, const std::set<int64_t>& of_hosts);
 
 /// The nodes that have joined and may take part in the next start. Nodes join and leave at any time. Nodes that asked
 /// for a node rank are ordered by it, the other nodes by the time at which they joined. A node that joins while the

@@ -66,9 +66,9 @@ struct NodeEvent {
   std::optional<int64_t> num_steps;  ///< The steps of the training that the rank has reported.
   std::optional<int64_t> kept_step;  ///< Of the newest state that the rank has kept for a process in its place.
   std::optional<NodeInfo> info;
-  // What the head adds.
-  std::chrono::system_clock::time_point seen_at = {};  ///< When it came, by the head's clock.
-  std::string last_line = {};                          ///< Of kReport: what the rank printed last.
+  /// Of kReport: what the rank printed last, as far as its node has a screen; otherwise the head adds it.
+  std::string last_line = {};
+  std::chrono::system_clock::time_point seen_at = {};  ///< When it came, by the head's clock. The head adds it.
 };
 
 class NodeObserver {

@@ -51,6 +51,7 @@ json to_json(const NodeEvent& event) {
   }
   if (event.num_steps) result["num_steps"] = *event.num_steps;
   if (event.kept_step) result["kept_step"] = *event.kept_step;
+  if (!event.last_line.empty()) result["last_line"] = event.last_line;
   if (event.info) {
     result["info"] = {{"protocol", kProtocol},
                       {"host", event.info->host},
@@ -93,6 +94,7 @@ NodeEvent to_event(const json& from) {
   }
   if (const auto num_steps = from.find("num_steps"); num_steps != from.end()) event.num_steps = *num_steps;
   if (const auto kept_step = from.find("kept_step"); kept_step != from.end()) event.kept_step = *kept_step;
+  event.last_line = from.value("last_line", "");
   if (const auto info = from.find("info"); info != from.end()) {
     if (const int protocol = info->at("protocol"); protocol != kProtocol) {
       throw Error(ErrorCode::kInvalidArgument,

@@ -24,6 +24,9 @@ bool is_frame(std::string_view line) {
 FailedRank failed_rank(const FailureFacts& facts) {
   FailedRank failed{.rank = root_cause(facts)};
   if (const auto it = facts.reports.find(failed.rank); it != facts.reports.end()) failed.report = it->second;
+  if (const auto it = facts.last_lines.find(failed.rank); it != facts.last_lines.end()) {
+    failed.last_lines = {it->second};
+  }
   if (const auto it = facts.logs.find(failed.rank); it != facts.logs.end()) failed.log = it->second;
   if (const auto it = facts.wait_statuses.find(failed.rank); it != facts.wait_statuses.end()) {
     failed.wait_status = it->second;

@@ -20,11 +20,11 @@ struct FailedRank {
   int64_t rank = 0;
   int wait_status = 0;
   std::optional<ErrorReport> report;
-  std::vector<std::string> last_lines;  ///< The rank's last lines, if they have scrolled off the screen; may be empty.
+  std::vector<std::string> last_lines;  ///< The rank's last lines, if they are not in sight; may be empty.
   std::string log;                      ///< The rank's log file; may be empty.
 };
 
-/// Returns it without its last lines.
+/// Returns it; if it has no report, with its last line.
 FailedRank failed_rank(const FailureFacts& facts);
 
 /// Returns lines for the user, without line feeds; nothing if nothing is known. Text of ranks is made printable.

@@ -17,24 +17,6 @@
 namespace yoke::launch {
 namespace {
 
-/// Whether a file can be created and written in `folder`. The folder may belong to a different user, be read-only or be
-/// full, so the function tries it.
-bool has_room_for_files(const std::filesystem::path& folder) {
-  constexpr size_t kBytes = 1 << 14;  // as large as some error files
-  UniqueFd file(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
-                     0600));                                // without a name, so that nothing stays after a kill
-  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {  // this file system has no O_TMPFILE
-    auto path = (folder / "yoke-XXXXXX").string();
-    file = UniqueFd(mkostemp(path.data(), O_CLOEXEC));
-    if (file) unlink(path.c_str());
-  }
-  if (!file) return false;
-  rlimit limit{};  // the error files of ranks must not exceed this limit either
-  const auto size = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<rlim_t>(kBytes, limit.rlim_cur) : kBytes;
-  const std::string bytes(size, '\0');
-  return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
-}
-
 /// Returns the first usable one of TMPDIR, /tmp and /var/tmp. The path is absolute, because a rank may change its
 /// working directory. Errors  kUnavailable if none is usable.
 std::filesystem::path temporary_folder() {
@@ -59,6 +41,23 @@ std::string make_unique_folder(const std::filesystem::path& beginning) {
 }
 
 }  // namespace
+
+/// The folder may belong to a different user, be read-only or be full, so the function tries it.
+bool has_room_for_files(const std::filesystem::path& folder) {
+  constexpr size_t kBytes = 1 << 14;  // as large as some error files
+  UniqueFd file(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
+                     0600));                                // without a name, so that nothing stays after a kill
+  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {  // this file system has no O_TMPFILE
+    auto path = (folder / "yoke-XXXXXX").string();
+    file = UniqueFd(mkostemp(path.data(), O_CLOEXEC));
+    if (file) unlink(path.c_str());
+  }
+  if (!file) return false;
+  rlimit limit{};  // the error files of ranks must not exceed this limit either
+  const auto size = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<rlim_t>(kBytes, limit.rlim_cur) : kBytes;
+  const std::string bytes(size, '\0');
+  return write(file.value(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+}
 
 std::string make_run_folder(const LogOptions& logs, const std::string& run_id) {
   const bool has_files = !logs.redirects.is_empty() || !logs.tee.is_empty();

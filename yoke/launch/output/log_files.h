@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "yoke/base/file.h"
@@ -20,6 +21,9 @@ std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, 
 /// /tmp. Returns an empty text if no folder is writable. The guardian creates the folder, and removes it when the
 /// guardian ends. If the guardian is killed, the launcher removes it.
 std::string error_folder_name();
+
+/// Whether a file of some KiB can be made in `folder` now.
+bool has_room_for_files(const std::filesystem::path& folder);
 
 enum class LogStart { kEmpty, kAtEnd };
 

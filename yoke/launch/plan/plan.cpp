@@ -141,15 +141,14 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
     stream->is_own = facts.place.is_of_one_rank() && facts.is_screen_here && rank.prefix.empty() &&
                      stream->to == StreamPlan::To::kLauncher && stream->file.empty();
   }
-  if (!folder.empty()) {
-    rank.error_file = folder + "/error.json";
-  } else if (!facts.error_folder.empty()) {
-    rank.error_file =
-        fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.place.restart_count, rank.local_rank);
-  }
+  const auto temporary = facts.error_folder.empty() ? ""
+                                                    : fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder,
+                                                                  facts.place.restart_count, rank.local_rank);
+  rank.error_file = folder.empty() ? temporary : folder + "/error.json";
   if (rank.error_file.empty()) return;
   if (spec.restarts.follows_progress()) rank.progress_file = rank.error_file + ".progress";
-  if (spec.replacements > 0) rank.state_file = rank.error_file + ".state";
+  // Not among the logs, which stay after the job.
+  if (spec.replacements > 0) rank.state_file = (temporary.empty() ? rank.error_file : temporary) + ".state";
 }
 
 }  // namespace

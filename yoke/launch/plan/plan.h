@@ -40,7 +40,7 @@ struct NodeFacts {
   bool on_a_terminal = false;  ///< The ranks' output appears on a terminal. YOKE_TERMINAL tells the ranks.
   bool is_screen_here = true;  ///< False if the output of ranks is sent to another host.
   std::string log_folder;      ///< The folder for output in this attempt; empty: no output files.
-  std::string error_folder;    ///< The folder for error files if there is no log folder; empty: none.
+  std::string error_folder;    ///< The folder for error files without a log folder, and for kept states; empty: none.
 };
 
 /// The destination of one output stream of a rank.

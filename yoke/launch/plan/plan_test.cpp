@@ -199,6 +199,17 @@ TEST(Plan, ErrorFilesNeedNoLogs) {
   EXPECT_TRUE(ranks[1].out.file.empty());
 }
 
+TEST(Plan, KeptStatesAreNotAmongTheLogs) {
+  auto facts = facts_of(2);
+  facts.log_folder = "/logs/none_1/attempt_0";
+  auto spec = spec_of(2);
+  spec.replacements = 3;
+  EXPECT_EQ(plan(spec, facts)[1].state_file, "/logs/none_1/attempt_0/1/error.json.state") << "there is no other folder";
+  facts.error_folder = "/tmp/yoke-run-1";
+  EXPECT_EQ(plan(spec, facts)[1].state_file, "/tmp/yoke-run-1/attempt_0_rank_1.json.state");
+  EXPECT_EQ(plan(spec, facts)[1].error_file, "/logs/none_1/attempt_0/1/error.json");
+}
+
 TEST(Plan, EachRankMaySeeOneGpuAlone) {
   auto spec = spec_of(2);
   spec.virtual_local_rank = true;

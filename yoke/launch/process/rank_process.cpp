@@ -1,8 +1,10 @@
 #include "yoke/launch/process/rank_process.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "yoke/base/affinity.h"
@@ -10,6 +12,17 @@
 #include "yoke/contract/variables.h"
 
 namespace yoke::launch {
+namespace {
+
+/// Of a folder the kernel says EACCES. Called between fork and exec.
+int cause_of(int error_number, const std::string& program) {
+  struct stat status {};
+  const bool is_folder =
+      program.find('/') != program.npos && stat(program.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  return error_number == EACCES && is_folder ? EISDIR : error_number;
+}
+
+}  // namespace
 
 RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options) {
   RankProcess process{.environment = plan.environment,
@@ -51,7 +64,7 @@ pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard)
                     },
                 .exec_failed =
                     [&](int error_number) {
-                      const ExecFailure failure{options.index, error_number};
+                      const ExecFailure failure{options.index, cause_of(error_number, plan.argv.front())};
                       [[maybe_unused]] const auto count = write(options.failures, &failure, sizeof failure);
                     }});
 }

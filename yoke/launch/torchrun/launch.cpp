@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <optional>
 #include <random>
+#include <set>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
@@ -87,12 +89,31 @@ void check_spares(const RunOptions& options, int64_t num_nodes) {
               options.spares, counted(num_nodes, "host"));
 }
 
+/// If the numbers of ranks are in the command line: with -n gpu only a host itself knows its own.
+void check_ranks_of_spares(const RunOptions& options, const std::vector<Host>& hosts) {
+  if (options.spares == 0 || options.replace == 0) return;
+  const auto usual = parse_int(options.nproc_per_node);
+  const auto first_spare = std::ssize(hosts) - options.spares;
+  std::set<int64_t> of_hosts;
+  for (int64_t i = 0; i < std::ssize(hosts); ++i) {
+    const auto& host = hosts[static_cast<size_t>(i)];
+    const auto num_ranks = host.num_ranks ? host.num_ranks : usual;
+    if (!num_ranks && i < first_spare) return;
+    if (num_ranks && i < first_spare) of_hosts.insert(*num_ranks);
+    const auto why = num_ranks && i >= first_spare ? why_no_spare(*num_ranks, of_hosts) : "";
+    if (!why.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "--spares {}: the spare host {} {}", options.spares, host.name, why);
+    }
+  }
+}
+
 void add_hosts(const RunOptions& options, const Surroundings& surroundings, NodesSpec& nodes) {
   auto listed = surroundings.list_hosts();
   nodes.hosts = std::move(listed.hosts);
   nodes.allocation = std::move(listed.allocation);
   const auto num_listed = static_cast<int64_t>(nodes.hosts.size()), num_hosts = num_listed - options.spares;
   check_spares(options, num_listed);
+  check_ranks_of_spares(options, nodes.hosts);
   nodes.membership.min_nodes = nodes.membership.max_nodes = num_hosts;
   if (options.nnodes.empty()) return;
   set_number(options.nnodes, nodes.membership);

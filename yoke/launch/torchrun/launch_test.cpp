@@ -229,7 +229,12 @@ TEST_F(RunLaunch, SparesAreTheLastHosts) {
   options_.max_restarts = "0";
   EXPECT_THAT(refusal(), HasSubstr("give --max-restarts or --replace, too"));
   options_.replace = 1;
+  EXPECT_THAT(refusal(), HasSubstr("the spare host b has 2 ranks (-n), and a spare takes the place of a host with as "
+                                   "many: the job's hosts have 1 each"));
+  options_.nproc_per_node = "2";
   EXPECT_EQ(nodes().membership.num_spares, 1);
+  options_.nproc_per_node = "gpu";
+  EXPECT_EQ(nodes().membership.num_spares, 1) << "only the host a knows";
   options_ = {.max_restarts = "2", .spares = 1, .nnodes = "1", .node_rank = 1, .rdzv_endpoint = "a:1234"};
   EXPECT_TRUE(nodes().is_several());
   options_.node_rank = 2;
