@@ -15,6 +15,7 @@ namespace yoke::dist::shared {
 Engine::Step Engine::look_around(Transfer& transfer) {
   if (is_stopping_) throw std::runtime_error(kStopped);
   if (options_.check) options_.check();
+  if (transfer.awaits_calls) note_mismatch(transfer);
   const auto missing = missing_ranks(transfer);
   if (lost_rank(missing)) {
     const auto step = advance(transfer);  // what that rank published before it ended is there now
