@@ -179,6 +179,7 @@ class Engine {
   /// Of those that do not go on, the ones for which the others wait, too.
   std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const;
   void give_up(uint64_t why);
+  RankFailure silence_of(int64_t rank) const;
   /// Throws the reason why nobody waits any longer for these ranks, if there is one.
   void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
   /// Remembers why no collective can succeed any more. Returns the first such reason.
