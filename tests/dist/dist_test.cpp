@@ -147,6 +147,16 @@ TEST(Dist, ACollectiveOfOneRankAloneEndsTheJobEarly) {
   EXPECT_THAT(result.err, HasSubstr("`yoke stack`"));
 }
 
+// Nothing but the launcher's last line says then that the training was cut short.
+TEST(Dist, AnErrorThatAllRanksHaveCaughtIsSaid) {
+  const auto result = run({.argv = under_yoke({"caught"}, 3)});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("yoke run: ranks 0-2 ended with status 0, but their programs have caught an error, "
+                                    "so the training may be incomplete; rank "));
+  EXPECT_THAT(result.err, HasSubstr(": the ranks wait in different collectives: rank 0 is at an exchange of texts"));
+  EXPECT_THAT(run({.argv = under_yoke({"sum"}, 2)}).err, Not(HasSubstr("ended with status 0")));
+}
+
 TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   const auto result = run({.argv = under_yoke({"hang", "2", "15000"}, 3)});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;

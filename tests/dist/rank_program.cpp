@@ -5,6 +5,7 @@
 //   rank_program throw|kill|hang RANK [TIMEOUT_MS]   rank RANK fails between the first collective and the second
 //   rank_program mismatch               rank 0 reduces more numbers than the others
 //   rank_program alone                  rank 0 exchanges texts while the others reduce
+//   rank_program caught                 the same, and each rank catches the error and ends with status 0
 //   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the number
 //                                       of the step at which it stopped
 //   rank_program churn [TIMEOUT_MS]     prints what carries CPU tensors, then "churning", and communicates until it
@@ -117,8 +118,8 @@ void step_until_told(yoke::dist::World& world, int64_t hanging) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argv[1];
-  const bool has_rank =
-      mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch" && mode != "alone" && mode != "churn";
+  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch" && mode != "alone" &&
+                        mode != "caught" && mode != "churn";
   const int64_t failing = has_rank ? yoke::parse_int(argv[2]).value() : -1;
   const int timeout_at = has_rank ? 3 : 2;
   const int64_t timeout = argc > timeout_at ? yoke::parse_int(argv[timeout_at]).value() : 60'000;
@@ -138,7 +139,7 @@ int main(int argc, char** argv) {
       const auto tensor = at::full({world.rank() == 0 ? 4000 : 1}, 1.0);
       while (true) world.all_reduce(tensor);
     }
-    if (mode == "alone") {
+    if (mode == "alone" || mode == "caught") {
       if (world.rank() == 0) world.all_gather_text("as if it saved");
       sum_over_ranks(world);
     }
@@ -157,7 +158,7 @@ int main(int argc, char** argv) {
     }
   } catch (const yoke::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
-    return yoke::exit_status(error.code());
+    return mode == "caught" ? 0 : yoke::exit_status(error.code());
   } catch (const std::exception& error) {
     fmt::print(stderr, "unexpected: {}\n", error.what());
     return 1;

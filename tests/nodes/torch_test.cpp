@@ -21,6 +21,26 @@ class TorchNodes : public Nodes {
     for (int host = 0; host < kNumHosts; ++host) nodes.push_back(join(host, words));
     return nodes;
   }
+
+  /// As where the launcher does not see that a network is cut: its heartbeats may be silent for longer than the
+  /// connections of ranks. `timeout`: of the ranks' collectives.
+  void cut_off_a_rank(const std::string& timeout) {
+    const auto nodes = join_all({"--heartbeat-timeout", "600", "--", YOKE_RANK_PROGRAM, "churn", timeout});
+    for (const auto& node : nodes) {
+      ASSERT_TRUE(node->wait_until([&] { return node->out().find("churning") != std::string::npos; }, kLong));
+    }
+    network_->cut(3);
+    const auto says = [&](int host, const std::string& text) {
+      auto& node = *nodes[static_cast<size_t>(host)];
+      return node.wait_until([&] { return node.err().find(text) != std::string::npos; }, kLong);
+    };
+    EXPECT_TRUE(says(0, "lost its connection to another rank: the connection to rank 3 on ")) << nodes[0]->err();
+    EXPECT_TRUE(says(3, " gives no answer: the network between the hosts is cut, or that host is down; rank "))
+        << nodes[3]->err();
+    network_->mend(3);
+    EXPECT_EQ(nodes[0]->wait(kLong).exit_code, 75);
+    EXPECT_THAT(nodes[0]->err(), Not(HasSubstr("has ended")));
+  }
 };
 
 TEST_F(TorchNodes, RanksOfFourHostsMeet) {
@@ -103,26 +123,12 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
-/// As where the launcher does not see that a network is cut: its heartbeats may be silent for longer than the
-/// connections of ranks. YOKE_LONG: these are for a minute.
 TEST_F(TorchNodes, ACutNetworkIsNotTheEndOfARank) {
   if (std::getenv("YOKE_LONG") == nullptr) return;
-  const auto nodes = join_all({"--heartbeat-timeout", "600", "--", YOKE_RANK_PROGRAM, "churn", "600000"});
-  for (const auto& node : nodes) {
-    ASSERT_TRUE(node->wait_until([&] { return node->out().find("churning") != std::string::npos; }, kLong));
-  }
-  network_->cut(3);
-  const auto says = [&](int host, const std::string& text) {
-    auto& node = *nodes[static_cast<size_t>(host)];
-    return node.wait_until([&] { return node.err().find(text) != std::string::npos; }, kLong);
-  };
-  EXPECT_TRUE(says(0, "lost its connection to another rank: the connection to rank 3 on ")) << nodes[0]->err();
-  EXPECT_TRUE(says(3, " gives no answer: the network between the hosts is cut, or that host is down; rank "))
-      << nodes[3]->err();
-  network_->mend(3);
-  EXPECT_EQ(nodes[0]->wait(kLong).exit_code, 75);
-  EXPECT_THAT(nodes[0]->err(), Not(HasSubstr("has ended")));
+  cut_off_a_rank("600000");  // its connections are for a minute
 }
+
+TEST_F(TorchNodes, ACutNetworkIsNoLateRankIfTheTimeoutIsShort) { cut_off_a_rank("10000"); }
 
 /// C++ and Python ranks must form one group.
 TEST_F(TorchNodes, PythonRanksJoinThem) {

@@ -142,6 +142,16 @@ FailureCause cause_of(const std::string& message) {
   return is_known ? noted.cause : FailureCause{};
 }
 
+/// A job of which all ranks end so looks complete.
+void record_caught_failure(int exit_status, void* /*unused*/) noexcept {
+  if (exit_status != 0) return;
+  auto& noted = noted_cause();
+  std::unique_lock lock(noted.mutex);
+  const auto message = std::exchange(noted.message, {});
+  lock.unlock();
+  if (!message.empty()) record_failure("", message);
+}
+
 std::string name_of(const std::type_info& type) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), free);
@@ -222,10 +232,17 @@ bool record_failure(const std::exception& error) noexcept {
 }
 
 void note_failure_cause(std::string message, FailureCause cause) {
+  [[maybe_unused]] static const int is_watched = on_exit(record_caught_failure, nullptr);
   auto& noted = noted_cause();
   const std::lock_guard lock(noted.mutex);
   noted.message = std::move(message);
   noted.cause = std::move(cause);
+}
+
+void forget_failure_cause() noexcept {
+  auto& noted = noted_cause();
+  const std::lock_guard lock(noted.mutex);
+  noted.message.clear();
 }
 
 void record_uncaught_exceptions() {

@@ -58,8 +58,13 @@ bool record_failure(const std::string& type, const std::string& message) noexcep
 bool record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
 
 /// Says that `cause` has led to an error of this process whose text is `message`. If that error, or one with the text
-/// in it, is recorded later, the launcher names those ranks.
+/// in it, is recorded later, the launcher names those ranks. If the process ends with status 0 instead, its program has
+/// caught the error, which is recorded then.
 void note_failure_cause(std::string message, FailureCause cause);
+
+/// The program has gone on in spite of the error that was noted last, to the end or to a state from which all ranks go
+/// on.
+void forget_failure_cause() noexcept;
 
 /// After this call, an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();

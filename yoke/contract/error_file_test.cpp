@@ -69,6 +69,25 @@ TEST_F(ErrorFile, OfAnErrorHasTheCauseThatWasNotedForIt) {
 }
 
 // torchrun shows py_callstack, even an empty one, and the message only if there is none.
+TEST_F(ErrorFile, OfAProgramThatHasCaughtItsErrorSaysSo) {
+  const auto message_after = [&](int exit_status, bool goes_on) {
+    std::filesystem::remove(path_);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);
+      note_failure_cause("rank 3 has not arrived", {{3}, "had not come"});
+      if (goes_on) forget_failure_cause();
+      std::exit(exit_status);
+    }
+    waitpid(pid, nullptr, 0);
+    const auto report = read_error_file(path_);
+    return report ? report->message : "";
+  };
+  EXPECT_EQ(message_after(0, false), "rank 3 has not arrived");
+  EXPECT_EQ(message_after(0, true), "");
+  EXPECT_EQ(message_after(1, false), "") << "the status says it";
+}
+
 TEST_F(ErrorFile, WithoutATracebackHasNoCallstack) {
   const auto written = [&](const std::string& traceback) {
     EXPECT_TRUE(write_error_file(path_, {"Error: no", traceback, kTime}));

@@ -94,6 +94,7 @@ std::chrono::milliseconds Arrivals::patience(size_t group, int64_t look) {
   }
   if (look > kNumLooks && !is_stalled) return next;
   is_wait_told_ = true;
+  is_wait_long_ = is_wait_long_ || look == kLookAtAll;
   stop_changed_.notify_all();
   return next;
 }
@@ -102,8 +103,10 @@ void Arrivals::publish_until_stopped() {
   using Clock = std::chrono::steady_clock;
   std::unique_lock stop_lock(stop_mutex_);
   for (auto next = Clock::now(); !stop_;) {
-    const auto look = Clock::now() < next ? Look::kOfWait : Look::kRegular;
+    const bool is_regular = Clock::now() >= next;
     is_wait_told_ = false;
+    const bool is_long = !is_regular && std::exchange(is_wait_long_, false);
+    const auto look = is_regular ? Look::kRegular : is_long ? Look::kOfLongWait : Look::kOfWait;
     const auto stall = std::exchange(stall_, std::nullopt);
     stop_lock.unlock();
     try {
@@ -148,7 +151,8 @@ bool Arrivals::publish(Look look) {
       if (published.num_idle == 1 && !published.has_kind) set_call(published);
       if (published.num_idle == kNumIdle) compare_calls(i);
     }
-    if (look == Look::kOfWait) compare_newest(i);
+    if (look != Look::kRegular) compare_newest(i);
+    if (look == Look::kOfLongWait) compare_calls(i);
   }
   return is_news;
 }
@@ -166,7 +170,7 @@ void Arrivals::compare_calls(size_t index) {
   for (const auto& call : published.group.calls(*published.number)) {
     if (call.number <= published.last_compared) continue;
     published.last_compared = call.number;
-    compare(index, call);
+    if (call.number != published.newest_compared) compare(index, call);
   }
 }
 

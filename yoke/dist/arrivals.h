@@ -57,13 +57,15 @@ struct CountedGroup {
 ///
 /// If a rank has waited in a collective for a quarter of the interval, its thread compares the kind of this call with
 /// that of the first rank that did so. Calls with the same number and different kinds are a mistake of the program that
-/// would otherwise look like a network that is stuck. A wait that nobody tells of (patience()) is noticed if the rank's
-/// number stays the same for kNumIdle intervals, which ordinary steps do not take; then all calls are compared that are
-/// known. The store keeps at most kNumCallKeys calls of a group.
+/// would otherwise look like a network that is stuck. After half an interval all calls are compared that are known: the
+/// one that differs may be an earlier one, in which a rank need not wait. A wait that nobody tells of (patience()) is
+/// noticed if the rank's number stays the same for kNumIdle intervals, which ordinary steps do not take; then all calls
+/// are compared, too. The store keeps at most kNumCallKeys calls of a group.
 class Arrivals {
  public:
   static constexpr int64_t kNumIdle = 5;
   static constexpr int64_t kNumLooks = 8;
+  static constexpr int64_t kLookAtAll = 2;  ///< The look of a wait in which all calls are compared.
   static constexpr uint64_t kNumCallKeys = 64;
 
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
@@ -137,7 +139,7 @@ class Arrivals {
     size_t group = 0;
     std::chrono::milliseconds waited{0};
   };
-  enum class Look { kRegular, kOfWait };
+  enum class Look { kRegular, kOfWait, kOfLongWait };
 
   void publish_until_stopped();
   // REQUIRES: mutex_ is held when the next functions are called.
@@ -176,6 +178,7 @@ class Arrivals {
   std::condition_variable stop_changed_;
   bool stop_ = false;           ///< Guarded by stop_mutex_, like the next ones.
   bool is_wait_told_ = false;   ///< A rank waits, and its call is to be compared.
+  bool is_wait_long_ = false;   ///< And so are the earlier ones.
   std::optional<Stall> stall_;  ///< This rank has waited for long.
   std::chrono::milliseconds say_after_ = std::chrono::seconds(30);
   std::thread thread_;

@@ -267,6 +267,36 @@ TEST(Arrivals, AWaitIsComparedAtOnce) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("rank 5 is at barrier (collective 3)"));
 }
 
+// As when rank 0 alone saves, and the others ask should_stop(), which waits for nobody, and begin the next step.
+TEST(Arrivals, EarlierCallsAreComparedWhenAWaitLasts) {
+  constexpr int64_t kRanks = 3;
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> alone = 3, others = 5;
+  testing::internal::CaptureStderr();
+  std::vector<std::unique_ptr<Arrivals>> ranks;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    auto group = group_of(kRanks, rank == 0 ? alone : others, "step");
+    if (rank == 0) group.calls = [](uint64_t) { return std::vector<Call>{{1, "step"}, {2, "step"}, {3, "save"}}; };
+    ranks.push_back(std::make_unique<Arrivals>(*store, rank, std::chrono::hours(1), std::move(group)));
+  }
+  for (const char* call : {"g/call/3 3 0 save", "g/call/5 5 1 step", "g/call/5 5 2 step"}) {
+    while (store->count(std::string("compare ") + call) == 0) {
+      for (const auto& rank : ranks) rank->patience(0, 1);
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_EQ(store->count("compare g/call/4 "), 0) << "a short wait costs one request";
+  for (const auto& rank : ranks) {
+    while (!rank->mismatch()) {
+      for (const auto& each : ranks) each->patience(0, Arrivals::kLookAtAll);
+      std::this_thread::yield();
+    }
+    EXPECT_THAT(rank->mismatch()->cause.ranks, ElementsAre(0));
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("collective 3 was save on rank 0 and step on "));
+}
+
 TEST(Arrivals, ACallIsNotComparedWhileAnotherThreadStartsOne) {
   const auto store = c10::make_intrusive<WatchedStore>();
   const std::atomic<uint64_t> now = 3;

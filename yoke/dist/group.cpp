@@ -290,8 +290,8 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op,
   c10d::AllreduceOptions options;
   options.asyncOp = caller == Caller::kGoesOn || !tensor.is_cpu();
   switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMean: options.reduceOp = c10d::ReduceOp::SUM; break;  // Gloo has no mean
+    case ReduceOp::kSum: options.reduceOp = c10d::ReduceOp::SUM; break;
+    case ReduceOp::kMean: options.reduceOp = sum_of_mean(); break;  // Gloo has no mean
     case ReduceOp::kMin: options.reduceOp = c10d::ReduceOp::MIN; break;
     case ReduceOp::kMax: options.reduceOp = c10d::ReduceOp::MAX; break;
   }
@@ -434,8 +434,11 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
       mean();
     };
   } else {
-    pending = start({.name = "reduce_scatter", .writes_first = true}, {output.detach(), sent},
-                    [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); });
+    c10d::ReduceScatterOptions options;
+    if (op == ReduceOp::kMean) options.reduceOp = sum_of_mean();
+    pending = start({.name = "reduce_scatter", .writes_first = true}, {output.detach(), sent}, [&](auto& tensors) {
+      return reduce_scatter_single(process_group(), tensors[0], tensors[1], options);
+    });
     pending.finish_ = mean;
   }
   return pending;

@@ -20,6 +20,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/contract/variables.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/losses.h"
@@ -175,15 +176,16 @@ void Group::Job::rethrow_loss(const Impl& impl, const std::exception& failure, b
   if (!losses->any()) return;
   const auto ranks = losses->ranks();
   has_lost_rank = true;
-  throw RanksLost(
-      fmt::format("rank {}: collective {}{} lost its connection to another rank: {} ended. If another process takes "
-                  "that place, World::recover() forms the groups again{}",
-                  env.rank, impl.sequence(), impl.name,
-                  ranks.empty()       ? "a rank has"
-                  : ranks.size() == 1 ? list_ranks(ranks) + " has"
-                                      : list_ranks(ranks) + " have",
-                  arrivals ? arrivals->heard() : ""),
-      ranks);
+  const auto text = fmt::format(
+      "rank {}: collective {}{} lost its connection to another rank: {} ended. If another process takes that place, "
+      "World::recover() forms the groups again{}",
+      env.rank, impl.sequence(), impl.name,
+      ranks.empty()       ? "a rank has"
+      : ranks.size() == 1 ? list_ranks(ranks) + " has"
+                          : list_ranks(ranks) + " have",
+      arrivals ? arrivals->heard() : "");
+  note_failure_cause(text, {});
+  throw RanksLost(text, ranks);
 }
 
 /// The new ranks of later generations are told what the ranks gave. Returns what all gave.
@@ -313,6 +315,7 @@ void World::recover() {
       for (const auto& bytes : store.multiGet(keys)) keys_of_ranks.push_back(text_of_bytes(bytes));
       job.form_again(number, keys_of_ranks);
       job.has_lost_rank = false;
+      forget_failure_cause();
       return;
     } catch (const std::exception& error) {  // another rank was lost meanwhile, and comes again
       last_error = error_text(error);

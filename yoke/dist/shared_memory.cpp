@@ -45,6 +45,12 @@ uint64_t num_forks() {
   return count.load(std::memory_order_relaxed);
 }
 
+/// The supplement of sum_of_mean(), which passes through c10d's operators.
+const c10::intrusive_ptr<c10d::_SupplementBase>& mark_of_mean() {
+  static const auto mark = c10::make_intrusive<c10d::_SupplementBase>();
+  return mark;
+}
+
 class SharedMemory : public c10d::Backend {
  public:
   SharedMemory(std::shared_ptr<shared::Engine> engine, std::shared_ptr<shared::Arena> arena,
@@ -343,6 +349,7 @@ class SharedMemory : public c10d::Backend {
     shared::Reduction reduction;
     int64_t per_element = 1;  ///< 2 for complex numbers, which are pairs.
     bool averages = false;    ///< The sum is divided by the number of ranks.
+    bool is_of_mean = false;  ///< It is, here or by the caller.
   };
 
   void check_root(const char* what, int64_t root) const {
@@ -361,7 +368,8 @@ class SharedMemory : public c10d::Backend {
     const bool averages = op.op_ == c10d::ReduceOp::AVG;
     const auto reduction = averages ? shared::Reduction::kSum : reduction_of(op);
     if (!type || !reduction || (is_complex && *reduction != shared::Reduction::kSum)) return std::nullopt;
-    return Element{*type, *reduction, is_complex ? 2 : 1, averages};
+    const bool is_of_mean = averages || (op.op_ == c10d::ReduceOp::SUM && op.supplement_ == mark_of_mean());
+    return Element{*type, *reduction, is_complex ? 2 : 1, averages, is_of_mean};
   }
 
   WorkPointer reduce_in_place(const char* what, OpType op, const at::Tensor& tensor, const Element& element,
@@ -378,6 +386,7 @@ class SharedMemory : public c10d::Backend {
     options.kind = static_cast<uint32_t>(work.type);
     options.type = element.type;
     options.reduction = element.reduction;
+    options.is_of_mean = element.is_of_mean;
     options.num_elements = input.numel() * element.per_element;
     work.inputs.push_back(input);
     if (element.averages && options.output != nullptr) {
@@ -501,6 +510,12 @@ bool is_shared_memory(const c10d::Backend& backend) { return backend.getBackendN
 
 void leave_shared_memory(c10d::Backend& backend) {
   if (auto* const shared = dynamic_cast<SharedMemory*>(&backend)) shared->leave();
+}
+
+c10d::ReduceOp sum_of_mean() {
+  c10d::ReduceOp op;
+  op.supplement_ = mark_of_mean();
+  return op;
 }
 
 std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend) {

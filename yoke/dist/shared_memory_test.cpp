@@ -527,13 +527,22 @@ void expect_mismatch(const std::function<void(World& world)>& call, const std::s
 }
 
 TEST(SharedMemory, AnotherReductionOrRootIsNamed) {
+  const std::pair<ReduceOp, std::string> others[] = {{ReduceOp::kMax, "MAX"}, {ReduceOp::kMean, "MEAN"}};
   for (const int64_t size : {8, 100'000}) {
-    expect_mismatch(
-        [&](World& world) { world.all_reduce(at::ones({size}), world.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum); },
-        "collective 1 is not the same on all ranks: ranks 0, 2 have called all_reduce of " + std::to_string(size) +
-            " Float with SUM, rank 1 has called all_reduce of " + std::to_string(size) +
-            " Float with MAX: all of them");
+    for (const auto& [op, name] : others) {
+      const auto words = "called all_reduce of " + std::to_string(size) + " Float with ";
+      expect_mismatch(
+          [&, op = op](World& world) { world.all_reduce(at::ones({size}), world.rank() == 1 ? op : ReduceOp::kSum); },
+          "collective 1 is not the same on all ranks: ranks 0, 2 have " + words + "SUM, rank 1 has " + words + name +
+              ": all of them");
+    }
   }
+  expect_mismatch(
+      [](World& world) {
+        const auto op = world.rank() == 2 ? ReduceOp::kSum : ReduceOp::kMean;
+        world.reduce_scatter(at::empty({2}, at::kHalf), at::ones({6}, at::kHalf), op);
+      },
+      "ranks 0, 1 have called reduce_scatter of 6 Half with MEAN, rank 2 has called reduce_scatter of 6 Half with SUM");
   expect_mismatch(
       [](World& world) {
         world.broadcast(at::ones({3}, at::kLong), world.rank());  // each from itself

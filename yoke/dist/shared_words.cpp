@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "yoke/dist/detail/element_types.h"
+#include "yoke/dist/shared/exchange.h"
 
 namespace yoke::dist {
 namespace {
@@ -36,8 +37,9 @@ Kind kind_of(OpType type) {
   }
 }
 
-const char* name_of(shared::Reduction reduction) {
-  switch (reduction) {
+const char* name_of_reduction(uint32_t reduction) {
+  if (reduction == shared::kSumOfMean) return "MEAN";
+  switch (static_cast<shared::Reduction>(reduction)) {
     case shared::Reduction::kSum: return "SUM";
     case shared::Reduction::kProduct: return "PRODUCT";
     case shared::Reduction::kMin: return "MIN";
@@ -67,7 +69,7 @@ std::string describe_call(const shared::Header& header) {
     const auto number = header.bytes < 0 ? "" : fmt::format("{} ", header.bytes / size);
     text += fmt::format(" of {}{}", number, c10::toString(type));
   }
-  if (kind.reduces) text += fmt::format(" with {}", name_of(static_cast<shared::Reduction>(header.reduction)));
+  if (kind.reduces) text += fmt::format(" with {}", name_of_reduction(header.reduction));
   if (kind.has_root) text += fmt::format("{} root {}", kind.reduces ? " and" : " with", header.root);
   return text;
 }

@@ -326,6 +326,7 @@ void World::shutdown() {
     }
   }
   job_->store.reset();
+  forget_failure_cause();
 }
 
 }  // namespace yoke::dist

@@ -13,6 +13,7 @@
 
 namespace c10d {
 class Backend;
+struct ReduceOp;
 class Store;
 }  // namespace c10d
 
@@ -59,6 +60,10 @@ void leave_shared_memory(c10d::Backend& backend);
 
 /// Whether `backend` is one that share_memory() has made.
 bool is_shared_memory(const c10d::Backend& backend);
+
+/// SUM, of which the caller makes a mean. Such a backend tells it from a sum alone, with which other ranks would get
+/// another result. Others take it for SUM.
+c10d::ReduceOp sum_of_mean();
 
 /// Where tensors of this rank are that other ranks see; null if `backend` is another one or has no place for tensors.
 std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend);

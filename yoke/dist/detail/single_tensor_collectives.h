@@ -30,12 +30,12 @@ auto all_gather_single(ProcessGroup& group, at::Tensor& output, at::Tensor& inpu
   }
 }
 
-template <typename ProcessGroup>
-auto reduce_scatter_single(ProcessGroup& group, at::Tensor& output, at::Tensor& input) {
-  if constexpr (requires { group.reduce_scatter_single(output, input); }) {
-    return group.reduce_scatter_single(output, input);
+template <typename ProcessGroup, typename Options>
+auto reduce_scatter_single(ProcessGroup& group, at::Tensor& output, at::Tensor& input, const Options& options) {
+  if constexpr (requires { group.reduce_scatter_single(output, input, options); }) {
+    return group.reduce_scatter_single(output, input, options);
   } else {
-    return group._reduce_scatter_base(output, input);
+    return group._reduce_scatter_base(output, input, options);
   }
 }
 

@@ -47,6 +47,7 @@ struct Transfer {
   // Of the thread that drives it.
   bool has_begun = false;
   std::exception_ptr mismatch;  ///< Not null: another rank has called something else.
+  bool awaits_calls = false;    ///< The calls of more ranks tell which of them differ from the most.
   uint64_t base = 0;            ///< The number of rounds before this exchange.
   uint64_t num_rounds = 0, num_staged = 0, num_merged = 0, num_reduced = 0, num_taken = 0;
 };
@@ -135,7 +136,8 @@ class Engine {
   Step look_around(Transfer& transfer);
   Step advance(Transfer& transfer);
   bool begin(Transfer& transfer);
-  /// Throws, or remembers in the transfer, that the calls of ranks differ. REQUIRES: all slots that it reads are there.
+  /// Throws, or remembers in the transfer, that the calls of ranks differ. REQUIRES: all slots that it reads are there,
+  /// and it has not consumed its own.
   void note_mismatch(Transfer& transfer);
   Step move_rounds(Transfer& transfer);
   void end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr error);
@@ -177,6 +179,7 @@ class Engine {
   /// Of those that do not go on, the ones for which the others wait, too.
   std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const;
   void give_up(uint64_t why);
+  RankFailure silence_of(int64_t rank) const;
   /// Throws the reason why nobody waits any longer for these ranks, if there is one.
   void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
   /// Remembers why no collective can succeed any more. Returns the first such reason.

@@ -10,6 +10,9 @@
 namespace yoke::dist::shared {
 namespace {
 
+/// A rank that knows which calls differ waits for those of other ranks for this part of the patience.
+constexpr int kPartForCalls = 8;
+
 std::string numbers_of(const Header& header) {
   return fmt::format("kind {} (reduction {}, type {}, root {}, {} bytes)", header.kind, header.reduction, header.type,
                      header.root, header.bytes);
@@ -53,22 +56,26 @@ std::string Mismatch::describe(const std::vector<Call>& calls) {
 void Engine::note_mismatch(Transfer& transfer) {
   const auto& exchange = *transfer.exchange;
   const auto& own = exchange.header;
-  const auto is_read = [&](int64_t rank) { return rank == rank_ || exchange.is_large || exchange.takes_from(rank); };
+  // Also calls that this rank does not read, so that the rank is named which differs from the most.
+  const auto is_there = [&](int64_t rank) {
+    return rank == rank_ || segment_->slot(rank, transfer.sequence).sequence == transfer.sequence;
+  };
   const auto header_of = [&](int64_t rank) -> const Header& {
     return rank == rank_ ? own : segment_->slot(rank, transfer.sequence).header;
   };
   const auto fits = [&](int64_t rank) {
     return rank == rank_ || exchange.fits(rank, segment_->slot(rank, transfer.sequence).data());
   };
-  bool is_named = false, is_here = false;
+  bool is_named = false, is_here = false, are_all_there = true;
   for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    if (!is_read(rank)) continue;
+    are_all_there &= is_there(rank);
+    if (!is_there(rank)) continue;
     is_named |= differ_in_name(own, header_of(rank));
     is_here |= differ(own, header_of(rank)) || !fits(rank);
   }
   std::vector<Mismatch::Call> calls;
   for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    if (!is_read(rank)) continue;
+    if (!is_there(rank)) continue;
     const auto header = is_here ? header_of(rank) : from_short(header_of(rank).previous);
     auto words = options_.describe != nullptr ? options_.describe(header) : numbers_of(header);
     if (is_here && !differ(own, header) && !fits(rank)) {
@@ -77,9 +84,11 @@ void Engine::note_mismatch(Transfer& transfer) {
     calls.push_back({rank, std::move(words)});
   }
   const Mismatch mismatch(std::move(calls), !is_here);
-  if (!is_named) throw mismatch;  // nobody else finds it out
+  if (!is_named && are_all_there) throw mismatch;  // nobody else finds it out
   transfer.mismatch = std::make_exception_ptr(mismatch);
-  transfer.deadline = std::min(transfer.deadline, Clock::now() + options_.mismatch_patience);
+  transfer.awaits_calls = !is_named;
+  const auto patience = options_.mismatch_patience / (is_named ? 1 : kPartForCalls);
+  transfer.deadline = std::min(transfer.deadline, Clock::now() + patience);
 }
 
 }  // namespace yoke::dist::shared

@@ -6,6 +6,7 @@
 
 #include <barrier>
 #include <condition_variable>
+#include <future>
 #include <numeric>
 #include <random>
 #include <string>
@@ -298,6 +299,30 @@ TEST(SharedEngine, AnotherReductionOrRootIsNamedAtOnce) {
                           HasSubstr("rank 1 has called kind 6 (reduction 0, type 0, root 0, 8 bytes)")));
       },
       std::chrono::hours(1));
+}
+
+// Rank 2 reads the call of rank 1 alone, and must not take both for equally wrong.
+TEST(SharedEngine, TheOneWhoseRootDiffersFromThatOfMostIsNamed) {
+  for (const int64_t late : {-1, 0, 3}) {
+    std::promise<void> last;
+    auto may_call = last.get_future().share();
+    run_hosts(
+        tiny(4), {{0, 1, 2, 3}},
+        [&](Engine& engine, int64_t rank) {
+          std::vector<std::byte> piece;
+          if (rank == late) may_call.wait();
+          const auto pending = start(engine, broadcast_of(engine, rank, rank == 2 ? 1 : 0, piece));
+          if (rank == 2 && late >= 0) {
+            EXPECT_FALSE(engine.wait(pending.transfer, Clock::now() + milliseconds(50)));  // clock: shorter finds less
+            last.set_value();
+          }
+          const auto text = pending.wait(engine);
+          if (rank != 2) return;
+          EXPECT_THAT(text, HasSubstr("ranks 0, 1, 3 have called kind 6 (reduction 0, type 0, root 0, 8 bytes), "
+                                      "rank 2 has called kind 6 (reduction 0, type 0, root 1, 8 bytes)"));
+        },
+        std::chrono::hours(1));
+  }
 }
 
 // Each takes itself for the root, so none reads what another one has called, before the next collective.

@@ -15,6 +15,7 @@ namespace yoke::dist::shared {
 Engine::Step Engine::look_around(Transfer& transfer) {
   if (is_stopping_) throw std::runtime_error(kStopped);
   if (options_.check) options_.check();
+  if (transfer.awaits_calls) note_mismatch(transfer);
   const auto missing = missing_ranks(transfer);
   if (lost_rank(missing)) {
     const auto step = advance(transfer);  // what that rank published before it ended is there now
@@ -26,24 +27,33 @@ Engine::Step Engine::look_around(Transfer& transfer) {
 
 void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& transfer) {
   if (const auto lost = lost_rank(missing)) {
-    const auto rank = static_cast<uint64_t>(lost->rank);
-    give_up((lost->is_silent ? kSilenceOf : kEndOf) + rank);
+    give_up((lost->is_silent ? kSilenceOf : kEndOf) + static_cast<uint64_t>(lost->rank));
     if (transfer.mismatch) std::rethrow_exception(transfer.mismatch);  // because of which it has ended
-    if (!lost->is_silent) {
-      throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", rank), {lost->rank},
-                        RankFailure::Loss::kOfEnd);
-    }
-    const auto host = rank < options_.host_names.size() ? options_.host_names[rank] : "";
-    throw RankFailure(
-        fmt::format("No answer: the connection to rank {} of the group{} gives none: the network between the hosts is "
-                    "cut, or that host is down; the rank may still run",
-                    rank, host.empty() ? "" : " on " + host),
-        {lost->rank}, RankFailure::Loss::kOfSilence, host);
+    if (lost->is_silent) throw silence_of(lost->rank);
+    throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", lost->rank),
+                      {lost->rank}, RankFailure::Loss::kOfEnd);
   }
   if (Clock::now() < transfer.deadline) return;
   if (transfer.mismatch) std::rethrow_exception(transfer.mismatch);
   const auto late = late_ranks(missing, transfer);
+  for (const int64_t rank : late) {
+    if (!mirror_ || !mirror_->gives_no_answer(rank)) continue;
+    give_up(kSilenceOf + static_cast<uint64_t>(rank));
+    throw silence_of(rank);
+  }
   throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(late, ", ")), late);
+}
+
+RankFailure Engine::silence_of(int64_t rank) const {
+  const auto& names = options_.host_names;
+  const auto host = static_cast<size_t>(rank) < names.size() ? names[static_cast<size_t>(rank)] : "";
+  return {
+      fmt::format("No answer: the connection to rank {} of the group{} gives none: the network between the hosts is "
+                  "cut, or that host is down; the rank may still run",
+                  rank, host.empty() ? "" : " on " + host),
+      {rank},
+      RankFailure::Loss::kOfSilence,
+      host};
 }
 
 std::vector<int64_t> Engine::late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const {

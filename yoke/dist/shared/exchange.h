@@ -76,11 +76,15 @@ struct CopyOptions {
 };
 std::unique_ptr<Exchange> make_copy(const Layout& layout, int64_t rank, CopyOptions options);
 
+/// In a Header, the reduction of a sum that the callers divide by the number of ranks.
+inline constexpr uint32_t kSumOfMean = 4;
+
 /// A collective that reduces. Memory must exist until it has ended.
 struct ReduceOptions {
   uint32_t kind = 0, root = 0;
   Type type = Type::kF32;
   Reduction reduction = Reduction::kSum;
+  bool is_of_mean = false;           ///< It is a sum that the caller divides: another call than a sum.
   const std::byte* input = nullptr;  ///< num_elements.
   std::byte* output = nullptr;       ///< May be `input`. Null: this rank does not want the result.
   int64_t num_elements = 0;

@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 constexpr size_t kSecretBytes = 32;
 constexpr milliseconds kCheckInterval(20);
 /// Without an answer for so long, a connection has ended: a host has been lost, or the network.
-constexpr int kSilenceSeconds = 60, kProbeSeconds = 10;
+constexpr int kSilenceSeconds = 60, kProbeSeconds = 2;
 
 /// Begins a connection; the head of the sender's segment follows.
 struct Hello {

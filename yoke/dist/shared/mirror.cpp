@@ -1,5 +1,7 @@
 #include "yoke/dist/shared/mirror.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -22,6 +24,10 @@ using std::chrono::milliseconds;
 /// The thread says so often that it runs, and is taken for stopped after so long without a word.
 constexpr milliseconds kBeat(500);
 constexpr milliseconds kSilence(3000);
+/// A connection over which nothing passes is probed every two seconds (links.cpp). It gives no answer if nothing has
+/// come for so long, and that to at least two probes or repetitions of what was sent.
+constexpr milliseconds kNoAnswer(6000);
+constexpr int kFewestUnanswered = 2;
 constexpr size_t kBufferBytes = 64 << 10;
 /// The rest of a piece is read into its place, and not into the buffer first, if so much is left.
 constexpr size_t kDirectBytes = 16 << 10;
@@ -65,6 +71,19 @@ void Mirror::wake() const {
 bool Mirror::is_stopped(int64_t carrier) const {
   const uint64_t at = segment_->state(carrier).carried_at;
   return carrier != rank_ && now_ms() > at + static_cast<uint64_t>(kSilence.count());
+}
+
+/// A host whose buffers are full answers to probes, so it is not meant.
+bool Mirror::gives_no_answer(int64_t rank) const {
+  return std::ranges::any_of(outgoing_, [&](const auto& outgoing) {
+    if (std::ranges::find(outgoing->ranks, rank) == outgoing->ranks.end()) return false;
+    const std::lock_guard lock(outgoing->mutex);
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(outgoing->socket.value(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+    const milliseconds silence(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
+    return silence >= kNoAnswer && info.tcpi_retransmits + info.tcpi_probes >= kFewestUnanswered;
+  });
 }
 
 void Mirror::close(milliseconds patience) {

@@ -67,6 +67,9 @@ class Mirror {
 
   /// Whether that rank's thread has not run for a while, as if the rank has been stopped.
   bool is_stopped(int64_t carrier) const;
+  /// Whether the kernel of the rank's host has given no answer to this one for some seconds. The connection itself ends
+  /// much later. False for a rank of this host.
+  bool gives_no_answer(int64_t rank) const;
 
   /// Closes the connections once the network has taken everything, or after `patience`.
   void close(std::chrono::milliseconds patience);

@@ -4,18 +4,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <barrier>
 #include <cstring>
+#include <future>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <stdexcept>
 
+#include "yoke/base/environment.h"
+#include "yoke/base/text.h"
 #include "yoke/dist/shared/firewall_test.h"
 #include "yoke/dist/shared/run_engines_test.h"
 
@@ -215,26 +220,29 @@ TEST(SharedMirror, AStoppedCarrierIsNamedAndNotTheRankThatItCarries) {
   }
 }
 
-/// A sum of two ranks of which this one is on a host of its own, and `from_other` is what leads here from there. The
-/// error of it.
-std::optional<RankFailure> failure_of_sum(UniqueFd from_other) {
+/// How a rank that is alone on its host is connected to the only other one.
+struct Connections {
+  UniqueFd from_other, to_other;
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+};
+
+/// The error of a sum of the two.
+std::optional<RankFailure> failure_of_sum(Connections connections) {
   UniqueFd file;
   const auto segment = Segment::create(layout_of(2), file);
-  int pair[2];
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-  const UniqueFd unread(pair[0]);
   Links links{.topology = Topology({{0}, {1}}, 0)};
-  links.out.push_back({UniqueFd(pair[1]), {1}});
-  links.in.push_back({std::move(from_other), 1});
+  links.out.push_back({std::move(connections.to_other), {1}});
+  links.in.push_back({std::move(connections.from_other), 1});
   Engine engine(segment, {.rank = 0, .host_names = {"a", "b"}}, std::move(links));
   Bytes numbers(16);
   const ReduceOptions sum{.type = Type::kI32, .input = numbers.data(), .output = numbers.data(), .num_elements = 4};
-  const auto pending = start(engine, make_reduction(engine.layout(), 0, sum), Driver::kWaiter);
+  const auto pending = start(engine, make_reduction(engine.layout(), 0, sum), Driver::kWaiter, connections.timeout);
   EXPECT_NE(pending.wait(engine), "");
   try {
     std::rethrow_exception(*pending.error);
   } catch (const RankFailure& failure) {
-    EXPECT_EQ(segment->state(0).has_given_up.load(), (failure.is_silent ? kSilenceOf : kEndOf) + 1);
+    const auto why = failure.is_silent ? kSilenceOf + 1 : failure.has_ended ? kEndOf + 1 : 0;
+    EXPECT_EQ(segment->state(0).has_given_up.load(), why);
     return failure;
   } catch (const std::exception& error) {
     ADD_FAILURE() << error.what();
@@ -242,9 +250,20 @@ std::optional<RankFailure> failure_of_sum(UniqueFd from_other) {
   return std::nullopt;
 }
 
+uint16_t port_of(const Listener& listener) {
+  return static_cast<uint16_t>(parse_int(split(listener.address(), ' ')[1]).value());
+}
+
+std::array<UniqueFd, 2> make_pair() {
+  int pair[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  return {UniqueFd(pair[0]), UniqueFd(pair[1])};
+}
+
 TEST(SharedMirror, AConnectionWithoutAnAnswerIsNotTheEndOfARank) {
   const Firewall firewall;
-  const auto silent = failure_of_sum(firewall.silent_connection(std::chrono::milliseconds(300)));
+  auto [unread, to_other] = make_pair();
+  const auto silent = failure_of_sum({firewall.silent_connection(std::chrono::milliseconds(300)), std::move(to_other)});
   ASSERT_TRUE(silent);
   EXPECT_TRUE(silent->is_silent);
   EXPECT_FALSE(silent->has_ended) << "nobody takes its place";
@@ -253,13 +272,38 @@ TEST(SharedMirror, AConnectionWithoutAnAnswerIsNotTheEndOfARank) {
                "No answer: the connection to rank 1 of the group on b gives none: the network between the hosts is "
                "cut, or that host is down; the rank may still run");
 
-  int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-  UniqueFd(pair[0]).reset();  // as the kernel does when a process ends
-  const auto ended = failure_of_sum(UniqueFd(pair[1]));
+  auto [other, from_other] = make_pair();
+  other.reset();  // as the kernel does when a process ends
+  auto [also_unread, also_to_other] = make_pair();
+  const auto ended = failure_of_sum({std::move(from_other), std::move(also_to_other)});
   ASSERT_TRUE(ended);
   EXPECT_TRUE(ended->has_ended);
   EXPECT_STREQ(ended->what(), "Connection closed by peer: rank 1 of the group has ended");
+}
+
+// As with a timeout that ends before the kernel gives the connection up.
+TEST(SharedMirror, ATimeoutTellsANetworkThatIsCutFromARankThatIsLate) {
+  constexpr std::chrono::milliseconds kTimeout(6500);  // clock: longer than what counts as no answer
+  const auto failure_over = [&](UniqueFd to_other) {
+    return std::async(std::launch::async, [&, to_other = std::move(to_other)]() mutable {
+      auto [other, from_other] = make_pair();
+      return failure_of_sum({std::move(from_other), std::move(to_other), kTimeout});
+    });
+  };
+  const Firewall firewall;
+  Listener listener("127.0.0.1");  // the kernel takes what is sent there
+  sockaddr_in where{.sin_family = AF_INET, .sin_port = htons(port_of(listener)), .sin_addr = {}, .sin_zero = {}};
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  UniqueFd to_late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(to_late.value(), reinterpret_cast<const sockaddr*>(&where), sizeof where), 0);
+
+  auto over_cut = failure_over(firewall.silent_connection(std::chrono::minutes(2)));
+  auto over_late = failure_over(std::move(to_late));
+  const auto cut = over_cut.get(), late = over_late.get();
+  ASSERT_TRUE(cut && late);
+  EXPECT_TRUE(cut->is_silent) << cut->what();
+  EXPECT_EQ(cut->host, "b");
+  EXPECT_STREQ(late->what(), "Timed out waiting for ranks 1 of the group");
 }
 
 // Rank 1 has found that the connection to rank 2 gives no answer. Rank 0, of its host, waits for rank 1 alone.

@@ -21,7 +21,7 @@ class ReducingExchange : public Exchange {
         schedule_{options.num_elements, bytes_, options.scatters, layout},
         lane_(lane_bytes(layout, layout.num_ranks)) {
     header = {.kind = options.kind,
-              .reduction = static_cast<uint32_t>(options.reduction),
+              .reduction = options.is_of_mean ? kSumOfMean : static_cast<uint32_t>(options.reduction),
               .type = static_cast<uint32_t>(options.type),
               .root = options.root,
               .bytes = options.num_elements * bytes_};

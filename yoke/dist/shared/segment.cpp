@@ -22,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
 
 /// Raise it with each change of what ranks write into the file, or when. Ranks with different ones use Gloo.
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;
 
 /// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
 struct Head {

@@ -10,6 +10,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
 #include "yoke/launch/process/process_states.h"
 
 namespace yoke::launch {
@@ -34,6 +35,8 @@ constexpr size_t kManyInterrupts = 3;
 constexpr std::chrono::seconds kInterruptsWithin{2};
 /// Another SIGINT within this time of the first one is the same request. As in yoke/dist/detail/stop_signal.h.
 constexpr std::chrono::milliseconds kOneInterrupt{500};
+
+constexpr int64_t kMaxCaughtColumns = 1000;
 
 std::string these_ranks(std::vector<int64_t> list) {
   std::ranges::sort(list);
@@ -468,8 +471,26 @@ std::optional<RankPolicy::Restart> RankPolicy::begin_again() {
   return restart;
 }
 
+/// What ranks have caught that ended with status 0. They have not made the whole training, perhaps.
+std::string RankPolicy::describe_caught() const {
+  const auto& facts = attempt_.facts;
+  std::vector<int64_t> ranks;
+  for (const auto& [rank, report] : facts.reports) {
+    const auto status = facts.wait_statuses.find(rank);
+    if (status != facts.wait_statuses.end() && status->second == 0) ranks.push_back(rank);
+  }
+  if (ranks.empty()) return "";
+  const auto first = *std::ranges::min_element(ranks, {}, [&](int64_t rank) { return facts.reports.at(rank).time; });
+  const bool is_one = ranks.size() == 1;
+  return fmt::format(
+      "{}: {} ended with status 0, but {} caught an error, so the training may be incomplete; rank {}: {}",
+      options_.name, these_ranks(ranks), is_one ? "its program has" : "their programs have", first,
+      fit(printable(facts.reports.at(first).message), kMaxCaughtColumns));
+}
+
 std::string RankPolicy::reason() const {
   std::string line;
+  if (attempt_.cause.empty()) line = describe_caught();
   if (!attempt_.cause.empty()) {
     const auto culprit = attempt_.failure ? find_culprit(attempt_.facts) : Culprit();
     auto first = culprit.what.empty() ? "" : describe(culprit) + "; then ";

@@ -140,7 +140,8 @@ class RankPolicy {
   std::optional<Restart> begin_again();
 
   int exit_code() const;
-  std::string reason() const;  ///< One line; empty after success.
+  /// One line; empty after success, unless a rank that ended with status 0 has reported an error.
+  std::string reason() const;
   int64_t num_ranks() const { return options_.num_ranks; }
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
   int64_t num_restarts() const { return rule_.num_restarts(); }  ///< The number of restarts after a failure.
@@ -161,6 +162,7 @@ class RankPolicy {
   bool will_begin_again() const;  ///< Whether a restart follows when all ranks have ended, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
   std::string describe(const Culprit& culprit) const;
+  std::string describe_caught() const;
   struct Stay;
   bool is_told(const Stay& stay) const;
   std::string notice_of_left(Time now);

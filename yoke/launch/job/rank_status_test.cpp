@@ -45,5 +45,22 @@ TEST_F(RankStatus, IsThatOfTheFirstOneIfThatDidNotGiveUp) {
   EXPECT_EQ(policy_.exit_code(), 9);
 }
 
+TEST_F(RankStatus, IsZeroButWhatRanksHaveCaughtIsSaid) {
+  using std::chrono::seconds;
+  policy_.on_exited({0, 10, 0}, kNow);
+  policy_.on_exited({1, 11, 0}, kNow);
+  EXPECT_EQ(policy_.reason(), "");
+  const std::chrono::system_clock::time_point time(seconds(1'790'000'000));
+  policy_.on_report(0, {.error = ErrorReport{"collective 7 lost its connection", "", time + seconds(1)}});
+  EXPECT_EQ(policy_.reason(),
+            "yoke run: rank 0 ended with status 0, but its program has caught an error, so the training may be "
+            "incomplete; rank 0: collective 7 lost its connection");
+  policy_.on_report(1, {.error = ErrorReport{"the ranks wait in\ndifferent collectives", "", time}});
+  EXPECT_EQ(policy_.reason(),
+            "yoke run: ranks 0-1 ended with status 0, but their programs have caught an error, so the training may be "
+            "incomplete; rank 1: the ranks wait in different collectives");
+  EXPECT_EQ(policy_.exit_code(), 0);
+}
+
 }  // namespace
 }  // namespace yoke::launch

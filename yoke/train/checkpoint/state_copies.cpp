@@ -12,6 +12,7 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/rank_env.h"
 #include "yoke/contract/variables.h"
+#include "yoke/dist/activity.h"
 #include "yoke/dist/world.h"
 
 namespace yoke::train::detail {
@@ -91,11 +92,13 @@ bool StateCopies::is_complete(int64_t step) const {
 }
 
 bool StateCopies::agree(int64_t step, const StateRecord& last) {
+  // In the World, with whose other collectives this one is compared if not all ranks come here.
+  const dist::Activity activity(world_, "keeping the state for lost ranks, keep()");
   for (int i = 0;; ++i) {
     complete();
     const auto own = at::full({2}, step, at::kLong);
     own[1] = is_complete(last.step) ? 1 : 0;
-    const auto gathered = group_.all_gather(own);
+    const auto gathered = world_.all_gather(own);
     if (world_.needs_recovery()) return false;  // then it has no meaning
     const auto* const of_all = gathered.const_data_ptr<int64_t>();
     bool all_keep = true, are_complete = true, are_same = true;

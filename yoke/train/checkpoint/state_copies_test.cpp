@@ -1,8 +1,11 @@
 #include "yoke/train/checkpoint/detail/state_copies.h"
 
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <string>
@@ -11,11 +14,14 @@
 #include <vector>
 
 #include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
 #include "yoke/dist/world.h"
 
 namespace yoke::train::detail {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
 using Numbers = std::vector<int64_t>;
 
 TEST(StateCopies, AreHeldByTheNextHost) {
@@ -136,6 +142,25 @@ TEST(StateCopies, NoRankKeepsWhatOneLeavesOut) {
     ASSERT_FALSE(keeper.skip());
     EXPECT_EQ(keeper.held(), (Numbers{8, 9}));
   });
+}
+
+TEST(StateCopies, ARankThatKeepsNothingIsFoundAtOnce) {
+  std::atomic<int> num_told = 0;
+  run_on_two_hosts([&](dist::World& world) {
+    Keeper keeper(world);
+    for (int64_t step = 0; step < 3; ++step) ASSERT_TRUE(keeper.keep(step));
+    try {
+      if (world.rank() != 2) keeper.keep(3);
+      world.all_reduce(at::zeros({8}));
+      ADD_FAILURE() << "rank " << world.rank();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("ranks 0, 1 and 3 are at keeping the state for lost ranks, keep() "),
+                                      HasSubstr("rank 2 is at all_reduce of 8 Float (")));
+      ++num_told;
+    }
+  });
+  EXPECT_EQ(num_told, 4);
 }
 
 TEST(StateCopies, AfterALossAllAreThereAtOnce) {

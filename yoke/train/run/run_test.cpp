@@ -317,6 +317,25 @@ TEST_F(RunTest, WhatOneRankLogsAloneIsNamedOnAllRanks) {
   }
 }
 
+// The others have asked should_stop() instead, which waits for nobody, and are in the next step when they wait.
+TEST_F(RunTest, ASaveOfOneRankAloneIsNamed) {
+  std::vector<std::string> messages(2);
+  const auto body = [&](dist::World& world) {
+    try {
+      train(world, options("alone"), {}, kEpochs, world.rank() == 0 ? 2 : -1);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+      messages[static_cast<size_t>(world.rank())] = error.what();
+      throw;
+    }
+  };
+  EXPECT_THROW(fakes::run_ranks(2, body), Error);
+  for (const auto& message : messages) {
+    EXPECT_THAT(message, AllOf(HasSubstr("saving a checkpoint on rank 0"), HasSubstr("should_stop on rank 1"),
+                               HasSubstr("rank 0 is at saving a checkpoint (collective ")));
+  }
+}
+
 // A figure of only some epochs, as of an evaluation in every second epoch.
 TEST_F(RunTest, WarnsOnceOfAFigureThatIsNoNumber) {
   testing::internal::CaptureStdout();
