@@ -313,7 +313,7 @@ TEST(SharedEngine, TheOneWhoseRootDiffersFromThatOfMostIsNamed) {
           if (rank == late) may_call.wait();
           const auto pending = start(engine, broadcast_of(engine, rank, rank == 2 ? 1 : 0, piece));
           if (rank == 2 && late >= 0) {
-            EXPECT_FALSE(engine.wait(pending.transfer, Clock::now() + milliseconds(50)));  // clock: shorter finds less
+            EXPECT_FALSE(engine.wait(pending.transfer, Clock::now() + milliseconds(50)));  // a shorter wait finds less
             last.set_value();
           }
           const auto text = pending.wait(engine);

@@ -283,7 +283,7 @@ TEST(SharedMirror, AConnectionWithoutAnAnswerIsNotTheEndOfARank) {
 
 // As with a timeout that ends before the kernel gives the connection up.
 TEST(SharedMirror, ATimeoutTellsANetworkThatIsCutFromARankThatIsLate) {
-  constexpr std::chrono::milliseconds kTimeout(6500);  // clock: longer than what counts as no answer
+  constexpr std::chrono::milliseconds kTimeout(6500);  // longer than what counts as no answer
   const auto failure_over = [&](UniqueFd to_other) {
     return std::async(std::launch::async, [&, to_other = std::move(to_other)]() mutable {
       auto [other, from_other] = make_pair();

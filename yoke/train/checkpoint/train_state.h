@@ -28,6 +28,9 @@
 namespace torch::nn {
 class Module;
 }
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace yoke::train {
 
@@ -101,6 +104,11 @@ class TrainState {
       return add_generator(name, part);
     } else if constexpr (std::is_same_v<Part, at::Tensor>) {
       return add_tensor(name, part);
+    } else if constexpr (std::is_convertible_v<Part*, torch::optim::Optimizer*>) {
+      static_assert(!std::is_convertible_v<Part*, torch::optim::Optimizer*>,
+                    "a TrainState does not save the optimizers of torch::optim: use yoke's optimizers "
+                    "(yoke::train::AdamW, yoke::train::Sgd)");
+      return *this;
     } else {
       static_assert(
           requires { text_of(part); },
