@@ -222,7 +222,7 @@ endfunction()
 # those whose names have spaces, as with parameters. PRECOMPILED: see
 # yoke_precompile. ALSO_WITH: the entries of these suites run them a second time, with this variable (BY_SUITE only).
 #
-# scripts/test runs some tests per processor at a time; a test with COMPUTES counts as three, one with
+# scripts/test runs four or five tests per processor at a time; a test with COMPUTES counts as three, one with
 # PROCESSORS as n. The label of a test is `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
 # scripts/test builds them once, too (YOKE_MACHINE_TESTS).
 option(YOKE_MACHINE_TESTS "Build the tests of the machine half" ON)
