@@ -130,9 +130,11 @@ class WatchedStore : public c10d::HashStore {
     record("get " + key);
     return HashStore::get(key);
   }
+  /// Who waits for the request finds its value.
   void set(const std::string& key, const Bytes& value) override {
-    record("set " + key + " " + std::string(value.begin(), value.end()));
+    wait_while_frozen();
     HashStore::set(key, value);
+    note("set " + key + " " + std::string(value.begin(), value.end()));
   }
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& value) override {
     record("compare " + key + " " + std::string(value.begin(), value.end()));
@@ -163,8 +165,16 @@ class WatchedStore : public c10d::HashStore {
 
  private:
   void record(std::string request) {
-    std::unique_lock lock(mutex_);
+    note(std::move(request));
+    wait_while_frozen();
+  }
+  void note(std::string request) {
+    const std::lock_guard lock(mutex_);
     requests_.push_back(std::move(request));
+    changed_.notify_all();
+  }
+  void wait_while_frozen() {
+    std::unique_lock lock(mutex_);
     ++num_waiting_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return !is_frozen_; });
