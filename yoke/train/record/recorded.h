@@ -34,9 +34,9 @@ struct RecordedOptions {
   int64_t warm_up = 2;
 
   /// Compares a replay with the step itself, bit by bit: the first replay of each shape, the second, the fourth, the
-  /// eighth, and so on, and the last of so many in a row.
+  /// eighth, and so on.
   bool check = true;
-  int64_t check_every = 1000;
+  int64_t check_every = 1000;  ///< With `check`, also the last of so many replays in a row; 1 compares each of them.
 
   size_t max_plans = 8;  ///< So many shapes are recorded. Steps of other shapes run as they would without Recorded.
   Warn warn = warn_on_stderr;
@@ -91,9 +91,8 @@ class RecordedBase {
 ///          the function runs from then on. The function's own errors, after which parameters have the gradients that
 ///          the step itself would have left. Those of its collectives, by the same names.
 /// Threads  one at a time. The function's module must outlive it. If an optimizer, a DistributedDataParallel or a
-/// tensor
-///          that the step uses is replaced by another one and destroyed, the step is recorded again; while the old one
-///          lives, it goes on with the old one.
+///          tensor that the step uses is replaced by another one and destroyed, the step is recorded again; while the
+///          old one lives, it goes on with the old one.
 template <class Step>
 class Recorded : public RecordedBase {
  public:

@@ -174,9 +174,9 @@ void Recorder::follow_gradient(const at::Tensor& parameter) {
 /// Notes the gradients that autograd or the program has set or dropped since the last call, which no operator does.
 void Recorder::note_gradient_changes() {
   for (auto& [parameter, last] : followed_) {
-    const auto* now = parameter.grad().unsafeGetTensorImpl();
-    if (std::exchange(last, now) == now) continue;
     const auto& gradient = parameter.grad();
+    const auto* now = gradient.unsafeGetTensorImpl();
+    if (std::exchange(last, now) == now) continue;
     if (gradient.defined() &&
         (why_not_recordable(gradient) != nullptr || plan_.memories[memory_of(gradient)].kind != MemoryKind::kMade)) {
       continue;
@@ -489,11 +489,9 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     const bool is_alive = memory.recorded.use_count() > 0;
     if (memory.kind == MemoryKind::kExternal && !is_alive) {
       return refuse(
-          "it uses a tensor that is gone when the step ends: one that the program keeps and replaces in each step, as "
-          "in "
-          "sum = sum + loss (return what the step computes, or change the tensor in place), or one that was made "
-          "without "
-          "an operator, as by torch::from_blob()");
+          "it uses a tensor that is gone when the step ends: one that the program keeps and replaces in each step, "
+          "as in sum = sum + loss (return what the step computes, or change the tensor in place), or one that was "
+          "made without an operator, as by torch::from_blob()");
     }
     if (memory.kind != MemoryKind::kMade) continue;
     if (memory.recorded.use_count() > num_results[id] && !memory.is_kept) {
