@@ -288,7 +288,7 @@ TEST(ClaimCommand, AnInterruptedWaitLeavesTheQueue) {
 TEST(ClaimCommand, AProgramThatOutlivesItsParentKeepsItsDevices) {
   const ClaimMachine machine;
   Command holder(machine.yoke(
-      {"claim", "-n", "8", "--", "sh", "-c", "trap '' TERM; echo started $$; while :; do sleep 0.01; done"}));
+      {"claim", "-n", "8", "--", "sh", "-c", "trap '' TERM; echo started $$; while :; do sleep 0.05; done"}));
   ASSERT_TRUE(holder.wait_for_output("started"));
   ASSERT_TRUE(holder.wait_until([&] { return holder.out().find('\n') != std::string::npos; }));
   const auto program = std::stoi(holder.out().substr(8));

@@ -24,12 +24,12 @@ class ClaimEnds : public testing::Test {
     // Like a training: it takes a while to end. It waits for the next claim, which may be slower than its time is long.
     machine_.write("train.sh",
                    "echo $$ > pid\n"
-                   "trap 'until [ -e next-waits ]; do sleep 0.02; done; sleep 0.7; touch saved; exit 0' TERM\n"
+                   "trap 'until [ -e next-waits ]; do sleep 0.05; done; sleep 0.7; touch saved; exit 0' TERM\n"
                    "echo begun\n"
-                   "while :; do sleep 0.02; done\n");
-    machine_.write("deaf.sh", "echo $$ > pid; trap '' TERM; echo begun; while :; do sleep 0.02; done\n");
+                   "while :; do sleep 0.05; done\n");
+    machine_.write("deaf.sh", "echo $$ > pid; trap '' TERM; echo begun; while :; do sleep 0.05; done\n");
     machine_.write("job.sh", "bash \"$1\"\necho done\n");
-    machine_.write("daemon.sh", "setsid bash \"$1\" &\nuntil [ -s pid ]; do sleep 0.01; done\nexec sleep 1000\n");
+    machine_.write("daemon.sh", "setsid bash \"$1\" &\nuntil [ -s pid ]; do sleep 0.05; done\nexec sleep 1000\n");
     // Fails if the process before is there.
     machine_.write("next.sh", "if kill -0 \"$(cat pid)\" 2>/dev/null; then echo shared; else echo alone; fi\n");
   }

@@ -46,7 +46,7 @@ TEST(Logs, WhatWasPrintedAsItWasPrinted) {
 
 TEST(Logs, FollowsToTheEndAndSaysWhy) {
   TemporaryFolder folder;
-  auto job = RunningJob::shell(2, fmt::format("echo ready; while ! [ -e {} ]; do sleep 0.01; done; "
+  auto job = RunningJob::shell(2, fmt::format("echo ready; while ! [ -e {} ]; do sleep 0.05; done; "
                                               "seq 1000; [ $RANK = 0 ] || exit 7",
                                               folder.path("go")));
   ASSERT_TRUE(job.is_ready(2));
@@ -83,7 +83,7 @@ TEST(Logs, WhatCannotBeReadIsAFailure) {
 
 TEST(Logs, TenMayFollow) {
   TemporaryFolder folder;
-  auto job = RunningJob::shell(2, fmt::format("echo ready; until [ -e {0} ]; do sleep 0.01; done; for i in 1 2 3; do "
+  auto job = RunningJob::shell(2, fmt::format("echo ready; until [ -e {0} ]; do sleep 0.05; done; for i in 1 2 3; do "
                                               "echo line $i; sleep 0.5; done",
                                               folder.path("go")));
   ASSERT_TRUE(job.is_ready(2));
@@ -102,8 +102,8 @@ TEST(Logs, TenMayFollow) {
 TEST(Logs, ManyLinesReachWhoFollows) {
   TemporaryFolder folder;
   auto job = RunningJob::shell(
-      2, fmt::format("echo ready; until [ -e {0} ]; do sleep 0.01; done; seq -f %099g 3000; until [ -e {0}.end ]; do "
-                     "sleep 0.01; done; echo last",
+      2, fmt::format("echo ready; until [ -e {0} ]; do sleep 0.05; done; seq -f %099g 3000; until [ -e {0}.end ]; do "
+                     "sleep 0.05; done; echo last",
                      folder.path("go")));
   ASSERT_TRUE(job.is_ready(2));
   Command logs(yoke({"logs", job.name(), "-f"}));
@@ -125,7 +125,7 @@ TEST(Logs, WhatGoesIntoFilesIsReadThereAfterARestartToo) {
   RunningJob job({"-n", "2", "--redirects", "3", "--log-dir", folder.path("logs"), "--max-restarts", "1", "--", "sh",
                   "-c",
                   fmt::format("echo attempt $TORCHELASTIC_RESTART_COUNT; echo bad >&2; "
-                              "while ! [ -e {}/$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; printf end; [ $RANK "
+                              "while ! [ -e {}/$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.05; done; printf end; [ $RANK "
                               "= 0 ] && exit 7; exec sleep 1000",
                               folder.path())});
   ASSERT_TRUE(wait_until([&] { return run(yoke({"logs", job.name()})).out == "[0] attempt 0\n[1] attempt 0\n"; }));
@@ -143,7 +143,7 @@ TEST(Logs, WhatGoesIntoFilesIsReadThereAfterARestartToo) {
 
 TEST(Logs, TheLastLinesAlone) {
   TemporaryFolder folder;
-  auto job = RunningJob::shell(2, fmt::format("seq -f line%g 50; echo ready; while ! [ -e {} ]; do sleep 0.01; done; "
+  auto job = RunningJob::shell(2, fmt::format("seq -f line%g 50; echo ready; while ! [ -e {} ]; do sleep 0.05; done; "
                                               "echo more; exec sleep 1000",
                                               folder.path("go")));
   ASSERT_TRUE(job.is_ready(2));
@@ -165,7 +165,7 @@ TEST(Logs, TheLastLinesAlone) {
 TEST(Logs, SaysThatEarlierLinesAreGone) {
   TemporaryFolder folder;
   auto job = RunningJob::shell(2, fmt::format("if [ $RANK = 0 ]; then seq 40000; touch {0}; fi; until [ -e {0} ]; do "
-                                              "sleep 0.01; done; echo ready >&2; exec sleep 1000",
+                                              "sleep 0.05; done; echo ready >&2; exec sleep 1000",
                                               folder.path("printed")));
   ASSERT_TRUE(job.wait_until([&] { return lines_of(job.out()).size() == 40'000 && lines_of(job.err()).size() == 2; }));
   const auto all = run(yoke({"logs", job.name()}));

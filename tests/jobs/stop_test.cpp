@@ -15,7 +15,7 @@ constexpr const char* kStubborn = "trap '' TERM; echo ready; while :; do sleep 0
 
 TEST(Stop, WaitsUntilTheJobHasEnded) {
   auto job =
-      RunningJob::shell(2, "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
+      RunningJob::shell(2, "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
   ASSERT_TRUE(job.is_ready(2));
   const auto result = run(yoke({"stop", job.name()}));
   EXPECT_EQ(result.exit_code, 0) << result.err;

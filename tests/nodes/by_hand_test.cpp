@@ -260,7 +260,7 @@ TEST_F(ByHand, ASignalToOneNodeEndsAJobOfFixedSize) {
 /// second request would kill the ranks at once.
 TEST_F(ByHand, SignalsToAllNodesLeaveTheGrace) {
   const auto nodes = join_all(shell({}, "trap 'sleep 0.5; : > " + folder_.path() + "/saved.$RANK; exit 0' INT; cd " +
-                                            folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.02; done"));
+                                            folder_.path() + "; : > 0.$RANK.4; while :; do sleep 0.05; done"));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   for (const auto& node : nodes) node->signal(SIGINT);
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 130) << node->err();

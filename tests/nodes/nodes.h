@@ -68,7 +68,7 @@ class Nodes : public testing::Test {
   /// exits with 3 when a file fail-ATTEMPT appears; every rank exits with 0 when a file `done` appears.
   std::string script() const {
     return "cd " + folder_.path() +
-           "; a=$TORCHELASTIC_RESTART_COUNT; : > $a.$RANK.$WORLD_SIZE; while [ ! -e done ]; do sleep 0.02; "
+           "; a=$TORCHELASTIC_RESTART_COUNT; : > $a.$RANK.$WORLD_SIZE; while [ ! -e done ]; do sleep 0.05; "
            "[ $RANK = 0 ] && [ -e fail-$a ] && exit 3; done; exit 0";
   }
 

@@ -15,7 +15,7 @@ using testing::Not;
 
 /// Defines a function of the shell that waits until all ranks have come to the place $1.
 const std::string kMeet =
-    "meet() { : > $F/$1-$RANK; until [ $(ls $F | grep -c ^$1-) = $WORLD_SIZE ]; do sleep 0.02; done; }; ";
+    "meet() { : > $F/$1-$RANK; until [ $(ls $F | grep -c ^$1-) = $WORLD_SIZE ]; do sleep 0.05; done; }; ";
 
 /// The agent that is the parent of the guardian whose pid is this text.
 pid_t agent_of(const std::string& guardian) {
@@ -86,7 +86,7 @@ TEST_F(ReplaceOnHosts, EachHostMayLoseAllItsRanks) {
   const auto command = over_ssh(shell(
       {"--replace", "9"},
       "made 5; for victim in 2 0 3 1; do if [ $RANK = $victim ] && ! [ -e $F/killed-$RANK ]; then : > $F/killed-$RANK; "
-      "kill -KILL $$; fi; until [ -e $F/killed-$victim ]; do sleep 0.02; done; "
+      "kill -KILL $$; fi; until [ -e $F/killed-$victim ]; do sleep 0.05; done; "
       "[ $RANK != $victim ] || bash -c 'exec 3<> /dev/tcp/$MASTER_ADDR/$MASTER_PORT' || exit 7; meet after-$victim; "
       "done"));
   const auto result = command->wait(kLong);

@@ -103,7 +103,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
 TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   const auto nodes =
       join_all(shell({}, "trap '' USR1; cd " + folder_.path() +
-                             "; until_there() { while [ ! -e $1 ]; do sleep 0.02; done; }; echo $$ > pid.$RANK; "
+                             "; until_there() { while [ ! -e $1 ]; do sleep 0.05; done; }; echo $$ > pid.$RANK; "
                              ": > 0.$RANK.4; [ $RANK != 0 ] || { until_there first; exit 0; }; until_there done"));
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   const auto store = [&] {

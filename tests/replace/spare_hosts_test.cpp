@@ -163,9 +163,8 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SpareHostsOf,
-                         testing::Combine(testing::Values("run"), testing::Values("ddp", "zero1", "fsdp")),
+                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp")),
                          test::name_of_mode_and_way);
-INSTANTIATE_TEST_SUITE_P(InALoop, SpareHostsOf, test::loops_with({"ddp", "zero1", "fsdp"}), test::name_of_mode_and_way);
 
 /// The copies of a rank are on the next host, so two neighbours at once are too many.
 TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
@@ -220,7 +219,7 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
 
 /// The launcher gives a host up, but its ranks go on with the others until the ranks of the spare are there.
 TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
-  constexpr int kNumSteps = kFirstSteps + 180;
+  constexpr int kNumSteps = kFirstSteps + 80;
   const TemporaryFolder expected, folder;
   train_undisturbed(program("run", expected, kNumSteps, "fsdp", kWidth));
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "3"},

@@ -60,11 +60,4 @@ inline std::string name_of_mode_and_way(const testing::TestParamInfo<ModeAndWay>
   return std::get<0>(one.param) + "_" + std::get<1>(one.param);
 }
 
-/// Loops of one's own with these ways of training. A Run has such loops itself, and replace_test has all of them on one
-/// host, so that the last way is enough without YOKE_LONG.
-inline auto loops_with(std::vector<std::string> ways) {
-  if (std::getenv("YOKE_LONG") == nullptr) ways.erase(ways.begin(), ways.end() - 1);
-  return testing::Combine(testing::Values(std::string("loop")), testing::ValuesIn(ways));
-}
-
 }  // namespace yoke::test

@@ -51,7 +51,7 @@ TEST(Ending, SignalsAre128AndTheirNumber) {
 TEST(Ending, AStoppedGuardianEndsTheRanksToo) {
   const TemporaryFolder folder;  // its files tell rank 0 that all ranks have started
   const auto script = fmt::format(
-      "echo guardian $PPID; touch {0}/$RANK; until [ -e {0}/$((WORLD_SIZE - 1)) ]; do sleep 0.01; done; "
+      "echo guardian $PPID; touch {0}/$RANK; until [ -e {0}/$((WORLD_SIZE - 1)) ]; do sleep 0.05; done; "
       "[ $RANK = 0 ] && kill -STOP $PPID; echo ready; exec sleep 60",
       folder.path());
   Command job(yoke_run_shell(2, script));
@@ -73,7 +73,7 @@ TEST(Ending, AStoppedGuardianEndsTheRanksToo) {
 TEST(Ending, ARanksTerminalModesGoWithAJobThatFails) {
   const TemporaryFolder folder;
   const std::string ranks =
-      "if [ $RANK = 0 ]; then stty -echo; touch $F; exec sleep 60; fi; until [ -e $F ]; do sleep 0.01; done; exit 3";
+      "if [ $RANK = 0 ]; then stty -echo; touch $F; exec sleep 60; fi; until [ -e $F ]; do sleep 0.05; done; exit 3";
   const auto script = fmt::format(
       "before=$(stty -g); {} run -n 2 --grace 1 sh -c '{}'; [ \"$(stty -g)\" = \"$before\" ] && echo as it was", kYoke,
       ranks);
@@ -135,7 +135,7 @@ TEST(Ending, ARankThatIgnoresTheSignalIsKilledAfterTheGrace) {
 TEST(Ending, SignalsAreForwarded) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     Command command(
-        yoke_run_shell(2, "trap 'echo seen; exit 0' INT TERM HUP QUIT; echo ready; while :; do sleep 0.01; done"));
+        yoke_run_shell(2, "trap 'echo seen; exit 0' INT TERM HUP QUIT; echo ready; while :; do sleep 0.05; done"));
     ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
     command.signal(signal);
     const auto result = command.wait();
@@ -147,7 +147,7 @@ TEST(Ending, SignalsAreForwarded) {
 
 TEST(Ending, UserSignalsAreForwardedAndTheJobGoesOn) {
   Command command(
-      yoke_run_shell(2, "trap 'echo saved' USR1; trap 'exit 4' TERM; echo ready; while :; do sleep 0.01; done"));
+      yoke_run_shell(2, "trap 'echo saved' USR1; trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done"));
   ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
   command.signal(SIGUSR1);
   EXPECT_TRUE(command.wait_for_output("[0] saved") && command.wait_for_output("[1] saved"));
@@ -171,7 +171,7 @@ TEST(Ending, CtrlCTwiceKillsAtOnce) {
 TEST(Ending, AStoppedRankCanSave) {
   Command command(yoke_run_shell(2,
                                  "trap 'echo saved; exit 0' TERM; echo ready $$.; [ $RANK = 0 ] || kill -STOP $$; "
-                                 "while :; do sleep 0.01; done"));
+                                 "while :; do sleep 0.05; done"));
   ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
   const auto begin = command.out().find("[1] ready ") + 10;
   const pid_t stopped = std::stoi(command.out().substr(begin, command.out().find('.', begin) - begin));
@@ -183,7 +183,7 @@ TEST(Ending, AStoppedRankCanSave) {
 }
 
 TEST(Ending, NohupIsRespected) {
-  auto options = yoke_run_shell(2, "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done");
+  auto options = yoke_run_shell(2, "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done");
   options.argv.insert(options.argv.begin(), {"sh", "-c", "trap '' HUP; exec \"$@\"", "sh"});
   Command command(options);
   ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
@@ -196,7 +196,7 @@ TEST(Ending, NohupIsRespected) {
 TEST(Ending, ProgramsBelowAShellHaveTheirGrace) {
   Command command(
       yoke_run_shell(2,
-                     "(trap 'sleep 0.3; echo saved; exit' TERM; echo ready; while :; do sleep 0.01; done) & "
+                     "(trap 'sleep 0.3; echo saved; exit' TERM; echo ready; while :; do sleep 0.05; done) & "
                      "wait; exit 0"));
   ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
   command.signal(SIGTERM);

@@ -53,7 +53,7 @@ TEST(FullDisk, OfStandardErrorFailsItToo) {
 TEST(FullDisk, LinesWaitUntilThereIsRoom) {
   const TemporaryFolder folder;
   auto options = in_shell(std::string("truncate -s 1M out;") + kFileLimit,
-                          yoke_run_shell(2, "echo first; until [ -e go ]; do sleep 0.01; done; echo last"), ">> out");
+                          yoke_run_shell(2, "echo first; until [ -e go ]; do sleep 0.05; done; echo last"), ">> out");
   options.folder = folder.path();
   Command command(options);
   ASSERT_TRUE(command.wait_until([&] { return command.err().find("File too large") != std::string::npos; }))
@@ -89,7 +89,7 @@ TEST(FullDisk, ALogIsContinuedOnceThereIsRoom) {
   const TemporaryFolder folder;
   auto options = in_shell(kFileLimit,
                           yoke_run({"-n", "1", "--log-dir", "logs", "--tee", "1", "--", "sh", "-c",
-                                    "seq 180000; until [ -e go ]; do sleep 0.01; done; echo end"}),
+                                    "seq 180000; until [ -e go ]; do sleep 0.05; done; echo end"}),
                           "");
   options.folder = folder.path();
   Command command(options);

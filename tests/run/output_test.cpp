@@ -121,7 +121,7 @@ TEST(Output, AReaderThatLeavesDoesNotEndTheJob) {
   TemporaryFolder folder;
   auto options =
       yoke_run_shell(2,
-                     "seq 100000; seq 100000 >&2; touch done-$RANK; until [ -e done-0 ]; do sleep 0.01; done; "
+                     "seq 100000; seq 100000 >&2; touch done-$RANK; until [ -e done-0 ]; do sleep 0.05; done; "
                      "exit $RANK");  // lets rank 0 finish before the failure of rank 1 ends it
   options.folder = folder.path();
   Command command(options);
@@ -161,7 +161,7 @@ TEST(Output, LongLinesAreCutAndNothingIsLost) {
 
 TEST(Output, ATerminalSaysHowTheJobIs) {
   const TemporaryFolder folder;
-  auto options = yoke_run_shell(2, "until [ -e go ]; do sleep 0.02; done");
+  auto options = yoke_run_shell(2, "until [ -e go ]; do sleep 0.05; done");
   options.folder = folder.path();
   options.on_terminal = true;
   Command command(options);
@@ -180,7 +180,7 @@ TEST(Output, InANotebookEachChangeOfTheStatusIsALine) {
   const TemporaryFolder folder;
   auto options =
       yoke_run_shell(2,
-                     "until [ -e go ]; do sleep 0.02; done; [ $RANK = 1 ] || until [ -e end ]; do sleep 0.02; done; "
+                     "until [ -e go ]; do sleep 0.05; done; [ $RANK = 1 ] || until [ -e end ]; do sleep 0.05; done; "
                      "[ $RANK = 0 ] || sleep 2.2");
   options.folder = folder.path();
   options.on_terminal = true;
@@ -198,7 +198,7 @@ TEST(Output, InANotebookEachChangeOfTheStatusIsALine) {
 
 TEST(Output, APipeOfANotebookHasTheStatusIfTheRanksDoNotWriteIntoIt) {
   const TemporaryFolder folder;
-  auto waiting = yoke_run_shell(2, "until [ -s status ]; do sleep 0.02; done");
+  auto waiting = yoke_run_shell(2, "until [ -s status ]; do sleep 0.05; done");
   waiting.argv.insert(waiting.argv.begin(), {"sh", "-c", "\"$@\" 2>&1 >/dev/null | cat > status", "sh"});
   waiting.folder = folder.path();
   waiting.environment = {{"JPY_PARENT_PID", "1"}};

@@ -34,7 +34,7 @@ TEST(ReplaceRank, TheKilledRankStartsAgainAloneInItsPlace) {
       run_replacing(folder, {"-n", "3", "--replace", "2"},
                     "echo $$ >> $F/pids-$RANK; echo from $RANK.$YOKE_REPLACEMENT; env | sort > "
                     "$F/env-$RANK-$YOKE_REPLACEMENT; [ $YOKE_REPLACEMENT = 0 ] || cp $YOKE_RANK_STATE.1 $F/kept;" +
-                        kKilled + "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
+                        kKilled + "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.05; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("was killed by SIGKILL; starting it again, replacement 1 of 2"));
   EXPECT_THAT(result.out, AllOf(HasSubstr("[1] from 1.0"), HasSubstr("[1] from 1.1"), HasSubstr("[2] from 2.0")));
@@ -55,7 +55,7 @@ TEST(ReplaceRank, ItsLogGoesOn) {
   const auto result =
       run_replacing(folder, {"-n", "2", "--replace", "2", "--tee", "3", "--log-dir", folder.path("logs")},
                     "echo from $RANK.$YOKE_REPLACEMENT; " + kKilled +
-                        "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
+                        "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.05; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("logs"))) {
     EXPECT_EQ(entry.path().string().find(".state"), std::string::npos) << "logs stay, and states do not";
@@ -69,8 +69,8 @@ TEST(ReplaceRank, WhatTheKilledRankLeftIsEnded) {
   const auto result = run_replacing(
       folder, {"-n", "2", "--replace", "2"},
       "if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then sleep 1000 & echo $! > $F/child; fi; " + kKilled +
-          "if [ $RANK = 1 ]; then while kill -0 $(cat $F/child); do sleep 0.01; done; touch $F/there; fi;"
-          "until [ -e $F/there ]; do sleep 0.01; done");
+          "if [ $RANK = 1 ]; then while kill -0 $(cat $F/child); do sleep 0.05; done; touch $F/there; fi;"
+          "until [ -e $F/there ]; do sleep 0.05; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 

@@ -112,9 +112,9 @@ TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
 TEST(Restart, ASignalAfterAFailureEndsTheJobWithItsStatus) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c",
-                           "trap ': > stopping; until [ -e go ]; do sleep 0.01; done; exit 0' TERM; : > up.$RANK;"
-                           "if [ $RANK = 1 ]; then until [ -e up.0 ]; do sleep 0.01; done; exit 1; fi;"
-                           "while :; do sleep 0.01; done"});
+                           "trap ': > stopping; until [ -e go ]; do sleep 0.05; done; exit 0' TERM; : > up.$RANK;"
+                           "if [ $RANK = 1 ]; then until [ -e up.0 ]; do sleep 0.05; done; exit 1; fi;"
+                           "while :; do sleep 0.05; done"});
   options.folder = folder.path();
   Command command(options);
   ASSERT_TRUE(wait_until([&] { return fs::exists(folder.path("stopping")); })) << command.err();
@@ -207,7 +207,7 @@ TEST(Failure, TheRankThatExplainsIsTheCause) {
   const auto result = run_in(folder, {"-n", "2"},
                              std::string("if [ $RANK = 1 ]; then ") + kExplainAttempt +
                                  " touch $F/written; exec sleep 60; fi;"
-                                 "until [ -e $F/written ]; do sleep 0.01; done; exit 9");
+                                 "until [ -e $F/written ]; do sleep 0.05; done; exit 9");
   EXPECT_THAT(result.err, AllOf(HasSubstr("yoke run: rank 1 failed: ValueError: sizes differ\nyoke run: rank 1 (pid "),
                                 EndsWith("exited with code 9; stopped the other rank\n")));
   EXPECT_EQ(result.exit_code, 9) << "of the one whose end was seen first";
@@ -217,8 +217,8 @@ TEST(Failure, LinesThatAreOutOfSightAreShownAgain) {
   const TemporaryFolder folder;
   const auto result = run_in(folder, {"-n", "2"},
                              "if [ $RANK = 1 ]; then echo why it failed >&2; touch $F/said;"
-                             "  until [ -e $F/counted ]; do sleep 0.01; done; sleep 0.3; exit 1; fi;"
-                             "until [ -e $F/said ]; do sleep 0.01; done;"
+                             "  until [ -e $F/counted ]; do sleep 0.05; done; sleep 0.3; exit 1; fi;"
+                             "until [ -e $F/said ]; do sleep 0.05; done;"
                              "sleep 0.1; seq 100; touch $F/counted; exec sleep 60");
   EXPECT_THAT(result.err, HasSubstr("yoke run: the last lines of rank 1:\n  why it failed\n"));
   const auto short_one = run_in(folder, {"-n", "2"}, "[ $RANK = 1 ] || exec sleep 60; echo why; exit 1");

@@ -29,7 +29,7 @@ echo "begins after $step on $(hostname)"
 while [ "$step" -lt "$2" ]; do
   step=$((step + 1))
   echo "$step" >>"$1/steps.$RANK"
-  sleep 0.02
+  sleep 0.05
   if [ -n "$stop" ]; then save; exit 0; fi
   if [ $((step % 5)) = 0 ]; then save; fi
 done

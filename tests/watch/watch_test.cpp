@@ -29,7 +29,7 @@ struct Machine : FakeMachine {
            "\\\"touched_when_listed\\\": \\\"" +
            path("listed") + "\\\"}}}\" > " + path("new.json") + "; mv " + path("new.json") + " " + path("state.json") +
            "; }; seen() { for i in 1 2 3; do rm -f " + path("listed") + "; until [ -e " + path("listed") +
-           " ]; do sleep 0.01; done; done; }; ";
+           " ]; do sleep 0.05; done; done; }; ";
   }
 
   CommandOptions watch(std::vector<std::string> words) const {
@@ -107,7 +107,7 @@ TEST(Watch, GrandchildrenAndWhatWasAbandonedAreTheProgramsToo) {
   const Machine machine;
   const auto grandchild =
       machine.report_of(machine.use() + "sh -c 'until [ -e " + machine.path("end") +
-                        " ]; do sleep 0.01; done' & use $! 50; seen; touch " + machine.path("end") + "; wait");
+                        " ]; do sleep 0.05; done' & use $! 50; seen; touch " + machine.path("end") + "; wait");
   EXPECT_EQ(grandchild["devices"].size(), 1U) << grandchild;
   // The process has its own session, and its parent ends at once.
   const auto orphan =
@@ -136,7 +136,7 @@ TEST(Watch, SignalsOfOtherProcessesArePassedOn) {
   const Machine machine;
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     Command command(
-        machine.watch_shell("trap 'echo caught; exit 5' TERM INT USR1; echo ready; while :; do sleep 0.02; done"));
+        machine.watch_shell("trap 'echo caught; exit 5' TERM INT USR1; echo ready; while :; do sleep 0.05; done"));
     ASSERT_TRUE(command.wait_for_output("ready\n"));
     command.signal(signal);
     const auto result = command.wait();
@@ -148,7 +148,7 @@ TEST(Watch, SignalsOfOtherProcessesArePassedOn) {
 
 TEST(Watch, AHungDriverDelaysNeitherSignalsNorTheProgram) {
   Command command(on_machine("hung", {"watch", "--", "sh", "-c",
-                                      "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.02; done"}));
+                                      "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"}));
   ASSERT_TRUE(command.wait_for_output("ready\n"));
   command.signal(SIGTERM);
   EXPECT_EQ(command.wait().exit_code, 5);
@@ -232,7 +232,7 @@ TEST(Watch, AProcessThatRunsAlready) {
   const Machine machine;
   Command program({.argv = {"sh", "-c",
                             machine.use() + "use $$ 70; echo ready; until [ -e " + machine.path("end") +
-                                " ]; do sleep 0.01; done"}});
+                                " ]; do sleep 0.05; done"}});
   ASSERT_TRUE(program.wait_for_output("ready"));
   Command watched(machine.watch({"--pid", std::to_string(program.pid()), "--json"}));
   run({.argv = {"sh", "-c", machine.use() + "seen"}});
