@@ -1,6 +1,8 @@
 // A small program of a user, compiled with -g and -O2. It prints the line of a call that DeviceGuardrails must name,
 // and then the error that names this line; with an argument, it fails, and run_program() names the line. Its devices
 // are those of fakes/gpus/host_gpus.cpp.
+#include "tests/train/guardrails_program.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
@@ -22,11 +24,12 @@ double train_step(const at::Tensor& weight) {
   return value / 2;
 }
 
-/// The compiler inlines at::Tensor::nonzero() here, whose lines are those of libtorch's header.
-__attribute__((noinline)) at::Tensor find_positions(const at::Tensor& weight) {
-  const auto twice = weight * 2;
-  std::printf("lines %d to %d\n", __LINE__ - 1, __LINE__ + 2);
-  const auto positions = twice.nonzero();
+/// The compiler inlines at::Tensor::nonzero() here, whose lines are those of libtorch's header, and between them is().
+__attribute__((noinline)) at::Tensor find_positions(at::Tensor weight) {
+  const auto& choice = Choice::get();
+  std::printf("inlined at line %d\n", __LINE__ + 2);
+  if (choice.is("other", weight.dim())) weight = weight + 1000;
+  const auto positions = weight.nonzero();
   return positions + 1;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/base/command_output.h"
+#include "yoke/base/environment.h"
 #include "yoke/base/text.h"
 
 namespace yoke::train {
@@ -45,14 +48,23 @@ std::string_view without_return_type(std::string_view demangled) {
 }
 
 /// A function of libtorch that was compiled into the user's function, such as at::Tensor::nonzero(), has the lines of
-/// its header. Returns the last line of the user's file before `address`: that of the call, or one just before it.
-std::optional<torch::unwind::Frame> line_before(void* address, const std::string& function) {
-  constexpr int kMaxBytes = 256;
-  std::vector<void*> before;
-  for (int i = 1; i <= kMaxBytes; ++i) before.push_back(static_cast<char*>(address) - i);
-  for (auto& frame : torch::unwind::symbolize(before, torch::unwind::Mode::fast)) {
-    if (frame.funcname != function) break;
-    if (!is_library_header(frame.filename)) return std::move(frame);
+/// its header, and libtorch does not read who called it. addr2line does. Returns the innermost function of the user
+/// with its line, `function` itself or one in it; nullopt if there is no addr2line, or if it does not know.
+std::optional<CallSite> inlined_call(void* address, const std::string& function) {
+  const auto place = torch::unwind::libraryFor(address);
+  if (!place) return std::nullopt;
+  const auto answer =
+      run_quietly({"addr2line", "-C", "-f", "-i", "-e", place->first, fmt::format("{:#x}", place->second)},
+                  Environment::of_process(), std::chrono::seconds(10));
+  const auto lines = split(answer.out, '\n');  // of each function its name, and then FILE:LINE
+  for (size_t i = 0; answer.status == 0 && i + 1 < lines.size(); i += 2) {
+    const auto end = lines[i + 1].find(" (discriminator ");
+    const auto file_and_line = lines[i + 1].substr(0, end);
+    const auto file = file_and_line.substr(0, file_and_line.rfind(':'));
+    const auto line = parse_int(file_and_line.substr(std::min(file.size() + 1, file_and_line.size())));
+    if (!line || *line <= 0 || is_library_header(file) || is_library_function(lines[i])) continue;
+    const bool is_in_it = i + 3 < lines.size();  // by its name alone, without parameters
+    return CallSite{.function = is_in_it ? std::string(lines[i]) : function, .file = std::string(file), .line = *line};
   }
   return std::nullopt;
 }
@@ -71,10 +83,11 @@ std::optional<CallSite> look_up(void* address) {
       site.function = frames[0].funcname;
       // Without a line number, libtorch gives the path of the shared object, and the offset of the address in it.
       if (base_name(frames[0].filename) != base_name(path)) {
-        const bool is_inlined = is_library_header(frames[0].filename);
-        if (const auto line = is_inlined ? line_before(address, site.function) : frames[0]) {
-          site.file = line->filename;
-          site.line = static_cast<int64_t>(line->lineno);
+        if (is_library_header(frames[0].filename)) {
+          if (auto call = inlined_call(address, site.function)) site = *std::move(call);
+        } else {
+          site.file = frames[0].filename;
+          site.line = static_cast<int64_t>(frames[0].lineno);
         }
       }
     }

@@ -17,7 +17,7 @@ struct CallSite {
 
 /// Finds the innermost call on this thread's stack that is outside of libtorch, yoke and the standard library. If the
 /// compiler has inlined the user's function, this is its caller, with the right line. If it has inlined libtorch's
-/// function, the line is that of the call or one just before it. Each address is looked up once in
+/// function, only addr2line knows the line, and there is none without that program. Each address is looked up once in
 /// a process. Thread-safe.
 CallSite user_call();
 
