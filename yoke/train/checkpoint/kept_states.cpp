@@ -302,12 +302,11 @@ class KeptByAll {
   }
   /// The newest step of which all has been kept.
   int64_t newest() const {
-    int64_t newest = -1;
-    for (int64_t i = 0; i < 2 * num_ranks(); ++i) {
-      const auto step = own_.const_data_ptr<int64_t>()[2 * i];
-      if (step > newest && donor(step) >= 0 && are_all_records_of(step)) newest = step;
-    }
-    return newest;
+    return newest_if([this](int64_t step) { return donor(step) >= 0; });
+  }
+  /// The newest step of which all has been kept but what the ranks have alike.
+  int64_t newest_without_tensors() const {
+    return newest_if([this](int64_t step) { return donor(step) < 0; });
   }
 
  private:
@@ -317,6 +316,14 @@ class KeptByAll {
       if (one[0] == step) return one;
     }
     return nullptr;
+  }
+  int64_t newest_if(const auto& is_wanted) const {
+    int64_t newest = -1;
+    for (int64_t i = 0; i < 2 * num_ranks(); ++i) {
+      const auto step = own_.const_data_ptr<int64_t>()[2 * i];
+      if (step > newest && is_wanted(step) && are_all_records_of(step)) newest = step;
+    }
+    return newest;
   }
   bool are_all_records_of(int64_t step) const {
     for (int64_t rank = 0; rank < num_ranks(); ++rank) {
@@ -466,6 +473,14 @@ KeptStates::Restored KeptStates::restore() {
   }
   const KeptByAll of_all(own_of_all, copies_of_all);
   const auto step = of_all.newest(), donor = of_all.donor(step);
+  if (const auto other = of_all.newest_without_tensors(); step < 0 && other >= 0) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        "rank {}: ranks were lost, and of the state after step {} each rank has its own part, but none has what "
+        "all ranks have alike, such as parameters, any more: all that had it were lost, one after the other, "
+        "before another one had got it from them",
+        world.rank(), other);
+  }
   if (step < 0) {
     throw Error(ErrorCode::kUnavailable,
                 "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{} ({}): it "
