@@ -73,24 +73,24 @@ void fill(const at::Tensor& tensor, std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
 }
 
-/// Whether its elements are the bytes of its memory, in some order and without gaps.
+/// Whether its elements are the bytes of its memory, in their order.
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&
-         !tensor.is_conj() && !tensor.is_neg();
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() &&
+         !tensor.is_neg();
 }
 
 /// libtorch's copy takes 3,000 instructions, as much as 50 KB.
 void copy_into(at::Tensor& copy, const at::Tensor& values) {
-  const bool fits = copy.defined() && copy.sizes() == values.sizes() && copy.scalar_type() == values.scalar_type() &&
-                    copy.strides() == values.strides();
-  if (!fits) {
-    copy = values.detach().clone();
-  } else if (is_plain(values) && is_plain(copy)) {
-    if (const auto bytes = bytes_of_tensor(values); !bytes.empty()) {
-      std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
+  const bool fits = copy.defined() && copy.sizes() == values.sizes() && copy.scalar_type() == values.scalar_type();
+  if (fits && is_plain(values) && is_plain(copy)) {
+    if (values.numel() > 0) {
+      std::memcpy(copy.mutable_data_ptr(), values.const_data_ptr(),
+                  static_cast<size_t>(values.numel()) * values.element_size());
     }
-  } else {
+  } else if (fits && copy.strides() == values.strides()) {
     copy.copy_(values);
+  } else {
+    copy = values.detach().clone();
   }
 }
 
@@ -198,7 +198,7 @@ void OwnNow::write_record(int64_t step, const std::string& note, detail::RankRec
   std::vector<at::Tensor> dense;
   for (size_t i = 0; i < described_.size(); ++i) {
     const auto& tensor = recorded(i);
-    if (is_plain(tensor) && tensor.is_contiguous() && tensor.scalar_type() != at::kBool) {
+    if (is_plain(tensor) && tensor.scalar_type() != at::kBool) {
       pieces.push_back(bytes_of_tensor(tensor));
       continue;
     }
