@@ -126,6 +126,24 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   EXPECT_TRUE(test::children_of(launcher).empty());
 }
 
+// The others are stopped, so that no new rank can get the state from them before they are lost too.
+TEST(ReplaceAll, SaysThatNoRankIsLeftWithTheState) {
+  const TemporaryFolder folder;
+  Job job({"--replace", "9"}, program("run", folder, 1'000'000, "ddp"));
+  ASSERT_TRUE(job.wait_for_ranks()) << job.command().err();
+  ASSERT_TRUE(job.wait_for_steps(3)) << job.command().err();
+  const auto before = job.pids();
+  for (const auto& [rank, pid] : before) ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  for (const auto& [rank, pid] : before) {
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    if (rank + 1 < kNumRanks) ASSERT_TRUE(job.wait_for_other(rank, pid)) << job.command().err();
+  }
+  const auto result = job.command().wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("each rank has its own part, but none has what all ranks have alike"));
+  EXPECT_THAT(result.err, Not(HasSubstr("there is no state of one step")));
+}
+
 // Ranks as processes, each with a generator of its own for the dropout.
 TEST(Recorded, RanksHaveTheBitsOfTheStep) {
   const TemporaryFolder expected, folder;

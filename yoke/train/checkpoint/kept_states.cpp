@@ -27,6 +27,7 @@
 #include "yoke/train/checkpoint/detail/rank_record.h"
 #include "yoke/train/checkpoint/detail/replica.h"
 #include "yoke/train/checkpoint/detail/state_copies.h"
+#include "yoke/train/checkpoint/detail/state_part.h"
 #include "yoke/train/checkpoint/detail/unused_gradients.h"
 #include "yoke/train/checkpoint/train_state.h"
 
@@ -39,6 +40,9 @@ struct KeptState {
   bool has_tensors = false;  ///< False if only the record is there, which a lost rank has written.
   TensorMap tensors;         ///< Under "PART/NAME".
   StringMap values;
+  /// `tensors` in the order of the state's slices, if these are arranged as OwnNow says.
+  std::vector<at::Tensor*> places;
+  int64_t arrangement = 0;
 };
 
 /// What is in a record.
@@ -69,35 +73,148 @@ void fill(const at::Tensor& tensor, std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
 }
 
-/// The fields of all tensors, and then their elements.
-void write_record(int64_t step, const RankPart& part, detail::RankRecord& record) {
+/// Whether its elements are the bytes of its memory, in their order.
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() &&
+         !tensor.is_neg();
+}
+
+/// libtorch's copy takes 3,000 instructions, as much as 50 KB.
+void copy_into(at::Tensor& copy, const at::Tensor& values) {
+  const bool fits = copy.defined() && copy.sizes() == values.sizes() && copy.scalar_type() == values.scalar_type();
+  if (fits && is_plain(values) && is_plain(copy)) {
+    if (values.numel() > 0) {
+      std::memcpy(copy.mutable_data_ptr(), values.const_data_ptr(),
+                  static_cast<size_t>(values.numel()) * values.element_size());
+    }
+  } else if (fits && copy.strides() == values.strides()) {
+    copy.copy_(values);
+  } else {
+    copy = values.detach().clone();
+  }
+}
+
+/// The training's state as it is now. What does not change from step to step is found once.
+class OwnNow {
+ public:
+  /// `num_ranks`: of the World.
+  OwnNow(const TrainState& state, int64_t num_ranks) : state_(state), num_ranks_(num_ranks) {}
+
+  void update() {
+    if (!is_known_ || !renew_own(state_, own_) || !has_same_layout()) arrange();
+  }
+  /// After this, nothing is known any more.
+  void forget() { is_known_ = false; }
+
+  void copy_alike(KeptState& kept) const {
+    if (kept.arrangement != arrangement_) {
+      kept.arrangement = 0;
+      kept.places.clear();
+      TensorMap tensors;
+      for (const size_t i : alike_slices_) {
+        const auto& name = own_.slices[i].name;
+        kept.places.push_back(&tensors.emplace(name, kept.tensors[name]).first->second);
+      }
+      kept.tensors = std::move(tensors);
+      kept.arrangement = arrangement_;
+    }
+    for (size_t i = 0; i < alike_slices_.size(); ++i) copy_into(*kept.places[i], own_.slices[alike_slices_[i]].values);
+    kept.values = own_.values;
+  }
+  void write_record(int64_t step, const std::string& note, detail::RankRecord& record) const;
+
+ private:
+  void arrange();
+  void find_alike();
+  bool has_same_layout() const {
+    for (size_t i = 0; i < described_.size(); ++i) {
+      const auto& tensor = recorded(i);
+      if (tensor.scalar_type() != described_[i].first || tensor.sizes() != described_[i].second) return false;
+    }
+    return true;
+  }
+  /// First all rows, then the slices that are in the record.
+  const at::Tensor& recorded(size_t i) const {
+    return i < own_.rows.size() ? own_.rows[i].second : own_.slices[own_slices_[i - own_.rows.size()]].values;
+  }
+
+  const TrainState& state_;
+  const int64_t num_ranks_;
+  bool is_known_ = false;
+  TrainState::OwnState own_;
+  int64_t arrangement_ = 0;           ///< Another number for each arrange().
+  std::set<std::string> alike_;       ///< The tensors that all ranks have alike.
+  size_t num_slices_ = 0;             ///< That the state had when these were found.
+  std::vector<size_t> alike_slices_;  ///< The indices of their slices, and those of all others:
+  std::vector<size_t> own_slices_;
+  std::vector<std::pair<at::ScalarType, std::vector<int64_t>>> described_;  ///< What is recorded.
+  std::string layout_;                                                      ///< The record's first text, of these.
+};
+
+/// An optimizer has no states before its first step.
+void OwnNow::find_alike() {
+  if (std::exchange(num_slices_, own_.slices.size()) == own_.slices.size()) return;
+  alike_.clear();
+  for (auto& replica : state_.replicas()) {
+    if (std::ssize(replica.ranks) == num_ranks_) alike_.insert(std::move(replica.name));
+  }
+}
+
+void OwnNow::arrange() {
+  is_known_ = false;
+  own_ = state_.own_state();
+  find_alike();
+  alike_slices_.clear();
+  own_slices_.clear();
+  for (size_t i = 0; i < own_.slices.size(); ++i) {
+    (alike_.contains(own_.slices[i].name) ? alike_slices_ : own_slices_).push_back(i);
+  }
+  described_.clear();
   FieldWriter fields;
+  fields.add(static_cast<int64_t>(own_.rows.size()));
+  for (size_t i = 0; i < own_.rows.size() + own_slices_.size(); ++i) {
+    const auto& tensor = recorded(i);
+    if (i < own_.rows.size()) {
+      fields.add(own_.rows[i].first);
+    } else {
+      const auto& slice = own_.slices[own_slices_[i - own_.rows.size()]];
+      fields.add(slice.name).add(static_cast<int64_t>(slice.shape.size()));
+      for (const int64_t size : slice.shape) fields.add(size);
+      fields.add(slice.first);
+    }
+    write_layout(tensor, fields);
+    described_.emplace_back(tensor.scalar_type(), tensor.sizes().vec());
+  }
+  layout_ = FieldWriter().add(fields.bytes()).bytes();
+  ++arrangement_;
+  is_known_ = true;
+}
+
+/// A text with the fields of all tensors, the note, and then the tensors' elements.
+void OwnNow::write_record(int64_t step, const std::string& note, detail::RankRecord& record) const {
+  FieldWriter noted;
+  noted.add(note);
+  std::vector<std::string_view> pieces = {layout_, noted.bytes()};
   std::vector<at::Tensor> dense;
-  fields.add(part.note).add(static_cast<int64_t>(part.rows.size()));
-  for (const auto& [name, tensor] : part.rows) {
-    dense.push_back(tensor.detach().cpu().contiguous());
-    fields.add(name);
-    write_layout(dense.back(), fields);
+  for (size_t i = 0; i < described_.size(); ++i) {
+    const auto& tensor = recorded(i);
+    if (is_plain(tensor) && tensor.scalar_type() != at::kBool) {
+      pieces.push_back(bytes_of_tensor(tensor));
+      continue;
+    }
+    dense.push_back(TensorSlice{.name = {}, .shape = {}, .first = 0, .values = tensor.detach().cpu()}.flat());
+    pieces.push_back(bytes_of_tensor(dense.back()));
   }
-  for (const auto& slice : part.slices) {
-    dense.push_back(slice.flat());
-    fields.add(slice.name).add(static_cast<int64_t>(slice.shape.size()));
-    for (const int64_t size : slice.shape) fields.add(size);
-    fields.add(slice.first);
-    write_layout(dense.back(), fields);
-  }
-  FieldWriter header;
-  header.add(fields.bytes());
-  std::vector<std::string_view> pieces = {header.bytes()};
-  for (const auto& tensor : dense) pieces.push_back(bytes_of_tensor(tensor));
   record.write(step, pieces);
 }
 
 RankPart read_record(const detail::RankRecord& record) {
-  const auto bytes = record.bytes();
-  const auto header = FieldReader(bytes).text();
-  FieldReader fields(header);
-  RankPart part{.note = fields.text(), .rows = {}, .slices = {}};
+  auto rest = record.bytes();
+  FieldReader texts(rest);
+  const auto layout = texts.text(), note = texts.text();
+  rest.remove_prefix(FieldWriter().add(layout).add(note).bytes().size());
+  FieldReader fields(layout);
+  RankPart part{.note = note, .rows = {}, .slices = {}};
   for (auto count = fields.number(); count > 0; --count) {
     auto name = fields.text();
     part.rows.emplace_back(std::move(name), make_described(fields));
@@ -110,8 +227,6 @@ RankPart read_record(const detail::RankRecord& record) {
     slice.values = make_described(fields);
     part.slices.push_back(std::move(slice));
   }
-  FieldWriter same;
-  auto rest = bytes.substr(same.add(header).bytes().size());
   const auto take = [&rest](const at::Tensor& tensor) {
     fill(tensor, rest.substr(0, tensor.nbytes()));
     rest.remove_prefix(tensor.nbytes());
@@ -187,12 +302,11 @@ class KeptByAll {
   }
   /// The newest step of which all has been kept.
   int64_t newest() const {
-    int64_t newest = -1;
-    for (int64_t i = 0; i < 2 * num_ranks(); ++i) {
-      const auto step = own_.const_data_ptr<int64_t>()[2 * i];
-      if (step > newest && donor(step) >= 0 && are_all_records_of(step)) newest = step;
-    }
-    return newest;
+    return newest_if([this](int64_t step) { return donor(step) >= 0; });
+  }
+  /// The newest step of which all has been kept but what the ranks have alike.
+  int64_t newest_without_tensors() const {
+    return newest_if([this](int64_t step) { return donor(step) < 0; });
   }
 
  private:
@@ -202,6 +316,14 @@ class KeptByAll {
       if (one[0] == step) return one;
     }
     return nullptr;
+  }
+  int64_t newest_if(const auto& is_wanted) const {
+    int64_t newest = -1;
+    for (int64_t i = 0; i < 2 * num_ranks(); ++i) {
+      const auto step = own_.const_data_ptr<int64_t>()[2 * i];
+      if (step > newest && is_wanted(step) && are_all_records_of(step)) newest = step;
+    }
+    return newest;
   }
   bool are_all_records_of(int64_t step) const {
     for (int64_t rank = 0; rank < num_ranks(); ++rank) {
@@ -225,8 +347,7 @@ struct KeptStates::Impl {
   dist::World& world;
   TrainState& state;
   std::array<KeptState, 2> kept;
-  std::set<std::string> alike;  ///< The tensors that all ranks have alike.
-  size_t num_slices = 0;        ///< That the state had when these were found.
+  OwnNow own;
   std::array<detail::RankRecord, 2> records;
   std::optional<detail::StateCopies> copies;  ///< Only if spare hosts wait.
   std::optional<detail::UnusedGradients> unused;
@@ -235,6 +356,7 @@ struct KeptStates::Impl {
   Impl(dist::World& all_ranks, TrainState& whole)
       : world(all_ranks),
         state(whole),
+        own(whole, all_ranks.size()),
         records{detail::RankRecord(rank_file(world, 0)), detail::RankRecord(rank_file(world, 1))} {
     if (detail::StateCopies::are_wanted(world)) copies.emplace(world);
     if (world.is_replaceable()) unused.emplace();
@@ -245,7 +367,6 @@ struct KeptStates::Impl {
     unused->forget();
     return has_some;
   }
-  void find_alike(size_t of_slices);
   size_t oldest() const { return kept[0].step < kept[1].step ? 0 : 1; }
   detail::StateRecord newest_record() const {
     const auto newest = 1 - oldest();
@@ -271,15 +392,6 @@ KeptStates::~KeptStates() {
   for (auto& record : impl_->records) record.clear();
 }
 
-/// An optimizer has no states before its first step.
-void KeptStates::Impl::find_alike(size_t of_slices) {
-  if (std::exchange(num_slices, of_slices) == of_slices) return;
-  alike.clear();
-  for (auto& replica : state.replicas()) {
-    if (std::ssize(replica.ranks) == world.size()) alike.insert(std::move(replica.name));
-  }
-}
-
 void KeptStates::keep(int64_t step, const std::string& note) {
   const c10::NoGradGuard no_grad;
   auto& all = *impl_;
@@ -294,36 +406,11 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   if (is_between_batches) return;
   const auto index = all.oldest();
   auto& kept = all.kept[index];
-  auto own = all.state.own_state();
+  all.own.update();
   kept.step = -1;
   kept.has_tensors = false;
-  RankPart part{.note = note, .rows = std::move(own.rows), .slices = {}};
-  size_t num_used = 0;
-  all.find_alike(own.slices.size());
-  for (const auto& slice : own.slices) {
-    if (!all.alike.contains(slice.name)) {
-      part.slices.push_back(slice);
-      continue;
-    }
-    auto& copy = kept.tensors[slice.name];
-    const auto& values = slice.values;
-    ++num_used;
-    if (copy.defined() && copy.sizes() == values.sizes() && copy.scalar_type() == values.scalar_type() &&
-        copy.strides() == values.strides()) {
-      copy.copy_(values);
-    } else {
-      copy = values.detach().clone();
-    }
-  }
-  if (num_used != kept.tensors.size()) {  // a part has fewer tensors than before, or names twice
-    TensorMap present;
-    for (const auto& slice : own.slices) {
-      if (all.alike.contains(slice.name)) present.emplace(slice.name, kept.tensors.at(slice.name));
-    }
-    kept.tensors = std::move(present);
-  }
-  kept.values = std::move(own.values);
-  write_record(step, part, all.records[index]);
+  all.own.copy_alike(kept);
+  all.own.write_record(step, note, all.records[index]);
   kept.has_tensors = true;
   kept.step = step;
   report_progress(step);
@@ -351,6 +438,7 @@ void KeptStates::Impl::receive(KeptState& into, int64_t from) const {
   const auto header = receive_bytes(world, from), data = receive_bytes(world, from);
   FieldReader fields(bytes_of_tensor(header));
   auto rest = bytes_of_tensor(data);
+  into.arrangement = 0;
   into.tensors.clear();
   into.values.clear();
   for (auto count = fields.number(); count > 0; --count) {
@@ -385,6 +473,14 @@ KeptStates::Restored KeptStates::restore() {
   }
   const KeptByAll of_all(own_of_all, copies_of_all);
   const auto step = of_all.newest(), donor = of_all.donor(step);
+  if (const auto other = of_all.newest_without_tensors(); step < 0 && other >= 0) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        "rank {}: ranks were lost, and of the state after step {} each rank has its own part, but none has what "
+        "all ranks have alike, such as parameters, any more: all that had it were lost, one after the other, "
+        "before another one had got it from them",
+        world.rank(), other);
+  }
   if (step < 0) {
     throw Error(ErrorCode::kUnavailable,
                 "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{} ({}): it "
@@ -427,6 +523,7 @@ KeptStates::Restored KeptStates::restore() {
   for (const auto& [name, tensor] : kept.tensors) whole.slices.push_back({name, tensor.sizes().vec(), 0, tensor});
   whole.values = kept.values;
   whole.rows = std::move(part.rows);
+  all.own.forget();
   all.state.load_own(whole);
   return {step, part.note};
 }

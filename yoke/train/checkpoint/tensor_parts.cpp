@@ -27,6 +27,35 @@ void append(const std::string& part, TensorSlices slices, TensorSlices& all) {
   }
 }
 
+bool is_joined(const std::string& joined, const std::string& part, const std::string& name) {
+  return name.empty()
+             ? joined == part
+             : joined.size() == part.size() + 1 + name.size() && joined.ends_with(name) && joined.starts_with(part);
+}
+
+/// As slices_of(named_tensors(module)) would, without making names.
+bool renew_tensors(const torch::nn::Module& module, TensorSlices& slices, size_t& place) {
+  for (const auto& list : {module.named_parameters(/*recurse=*/false), module.named_buffers(/*recurse=*/false)}) {
+    for (const auto& item : list) {
+      if (!item.value().defined()) continue;
+      if (place == slices.size()) return false;
+      auto& slice = slices[place++];
+      const auto* sharding = sharding_of(item.value());
+      const bool is_whole = sharding == nullptr || sharding->role != Sharding::Role::kParameter;
+      const auto& values = is_whole ? item.value() : sharding->part;
+      const auto* part = is_whole ? sharding : sharding_of(values);
+      const bool has_shape = part == nullptr ? values.sizes() == slice.shape && slice.first == 0
+                                             : part->shape == slice.shape && part->first == slice.first;
+      if (!has_shape || !slice.name.ends_with(item.key())) return false;
+      if (!slice.values.is_same(values)) slice.values = values;
+    }
+  }
+  for (const auto& child : module.children()) {
+    if (child && !renew_tensors(*child, slices, place)) return false;
+  }
+  return true;
+}
+
 /// The parameter to which a state "KIND.NAME" belongs; null if there is no such parameter.
 const TensorSlice* parameter_of(const std::string& state, const std::map<std::string, TensorSlice>& layout) {
   const auto dot = state.find('.');
@@ -75,6 +104,9 @@ TrainState& TrainState::add_module(const std::string& name, torch::nn::Module& m
     explicit ModulePart(torch::nn::Module& of) : module(of) {}
     void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       append(name, slices_of(named_tensors(module)), snapshot.slices);
+    }
+    bool renew_own(const std::string&, OwnState& own, OwnPlace& place) override {
+      return renew_tensors(module, own.slices, place.slice);
     }
     PreparedPart prepare(const PartSource& source) override {
       return {prepare_to_load(source.tensors, slices_of(named_tensors(module))), {}};
@@ -172,6 +204,24 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
     void save_own(const std::string& name, OwnState& own) override {
       if (!access.save_own) return Part::save_own(name, own);
       for (auto& [key, tensor] : access.save_own()) own.rows.emplace_back(joined(name, key), tensor);
+    }
+
+    bool renew_own(const std::string& name, OwnState& own, OwnPlace& place) override {
+      if (access.save_own) return Part::renew_own(name, own, place);
+      const auto begin = place;
+      for (const auto& [key, tensor] : access.save()) {
+        if (place.slice == own.slices.size()) return false;
+        auto& slice = own.slices[place.slice++];
+        if (!is_joined(slice.name, name, key)) return false;
+        if (slice.values.is_same(tensor)) continue;
+        const bool may_be_divided = access.layout && key.find('.') != key.npos;
+        if (may_be_divided || tensor.sizes() != slice.shape) {
+          place = begin;
+          return Part::renew_own(name, own, place);
+        }
+        slice.values = tensor;
+      }
+      return true;
     }
 
     void load_own(PartSource source, const TensorMap& rows) override {

@@ -147,6 +147,37 @@ void TrainState::Part::load_own(PartSource source, const TensorMap& rows) {
   prepare(source).commit();
 }
 
+bool TrainState::Part::renew_own(const std::string& name, OwnState& own, OwnPlace& place) {
+  OwnState now;
+  save_own(name, now);
+  for (auto& slice : now.slices) {
+    if (place.slice == own.slices.size()) return false;
+    auto& before = own.slices[place.slice++];
+    if (slice.name != before.name || slice.shape != before.shape || slice.first != before.first) return false;
+    before.values = std::move(slice.values);
+  }
+  for (auto& [key, tensor] : now.rows) {
+    if (place.row == own.rows.size()) return false;
+    auto& before = own.rows[place.row++];
+    if (key != before.first) return false;
+    before.second = std::move(tensor);
+  }
+  for (auto& [key, text] : now.values) {
+    const auto before = own.values.find(key);
+    if (before == own.values.end()) return false;
+    before->second = std::move(text);
+  }
+  return true;
+}
+
+bool TrainState::Part::renew_all(const TrainState& state, OwnState& own) {
+  OwnPlace place;
+  for (const auto& [name, part] : state.impl_->parts) {
+    if (!part->renew_own(name, own, place)) return false;
+  }
+  return place.slice == own.slices.size() && place.row == own.rows.size();
+}
+
 TrainState::OwnState TrainState::own_state() const {
   OwnState own;
   for (const auto& [name, part] : impl_->parts) part->save_own(name, own);

@@ -6,8 +6,10 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -21,6 +23,7 @@
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/checkpoint/checkpoint_folder.h"
+#include "yoke/train/checkpoint/detail/state_part.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/meter.h"
 #include "yoke/train/optim/ema.h"
@@ -406,6 +409,68 @@ TEST(TrainState, AnOptimizersStateIsDividedAsItsParameters) {
                 HasSubstr("'o/exp_avg.net.v', which is of no parameter here"));
     custom.state = {{"factor.net.w", at::zeros({7})}};
     EXPECT_THAT(message_of([&] { state.snapshot(); }), HasSubstr("'factor.net.w' is Float [7]: neither"));
+  });
+}
+
+/// What an OwnState has, as text and bytes.
+std::vector<std::string> contents(const TrainState::OwnState& own) {
+  std::vector<std::string> contents;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto dense = tensor.detach().contiguous();
+    contents.push_back(name + " " + std::string(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()));
+  };
+  for (const auto& slice : own.slices) {
+    add(fmt::format("{} [{}] from {}", slice.name, fmt::join(slice.shape, ", "), slice.first), slice.values);
+  }
+  for (const auto& [name, row] : own.rows) add(name, row);
+  for (const auto& [name, text] : own.values) contents.push_back(name + " " + text);
+  return contents;
+}
+
+TEST(TrainState, WhatARankHasIsRenewedAsIfItWereTakenAnew) {
+  fakes::run_ranks(1, [](dist::World& world) {
+    auto net = network(4);
+    Sgd optimizer(parameters_of(net), {.lr = 0.1, .momentum = 0.9});
+    ExponentialMovingAverage ema(net);
+    Mean loss;
+    int64_t count = 0;
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+    auto flags = at::zeros({2}, at::kBool);
+    TrainState state(world);
+    state.add("net", net).add("optimizer", optimizer).add("ema", ema).add("loss", loss).add("count", count);
+    state.add("generator", generator).add("flags", flags);
+    const auto step = [&] {
+      for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::ones_like(parameter);
+      for (auto& buffer : net->buffers()) buffer.add_(1);
+      optimizer.step(0.1 / static_cast<double>(++count));
+      ema.update();
+      loss.add(at::full({}, 0.5), 2);
+      at::rand({3}, generator);
+      flags[0] = count % 2 == 0;
+    };
+    auto own = state.own_state();
+    step();
+    EXPECT_FALSE(renew_own(state, own)) << "the optimizer has states now";
+    own = state.own_state();
+    for (int i = 0; i < 3; ++i) {
+      step();
+      ASSERT_TRUE(renew_own(state, own));
+      EXPECT_EQ(contents(own), contents(state.own_state()));
+    }
+    flags = at::ones({2}, at::kBool);
+    net->parameters()[0].set_data(at::ones({4, 3, 3, 3}));
+    optimizer.load_state_dict(optimizer.state_dict());  // other tensors with the same names
+    ASSERT_TRUE(renew_own(state, own));
+    EXPECT_EQ(contents(own), contents(state.own_state()));
+    flags = at::ones({3}, at::kBool);
+    EXPECT_FALSE(renew_own(state, own)) << "a tensor has another shape";
+    own = state.own_state();
+    net->push_back("more", torch::nn::Linear(2, 2));
+    EXPECT_FALSE(renew_own(state, own)) << "the module has other tensors";
+    own = state.own_state();
+    double further = 0;
+    state.add("further", further);
+    EXPECT_FALSE(renew_own(state, own)) << "the state has another part";
   });
 }
 

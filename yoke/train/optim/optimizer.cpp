@@ -361,9 +361,10 @@ void Optimizer::end_batch(Batch& batch) {
 
 TensorMap Optimizer::state_dict() const {
   TensorMap state;
+  std::vector<StateKind> kinds;
   for (size_t i = 0; i < slots_.size(); ++i) {
+    if (i == 0 || slots_[i].group != slots_[i - 1].group) kinds = state_kinds(slots_[i].group);
     if (!slots_[i].has_state) continue;
-    const auto kinds = state_kinds(slots_[i].group);
     for (size_t kind = 0; kind < slots_[i].states.size(); ++kind) {
       state.emplace(kinds[kind].name + "." + parameters_[i].first, slots_[i].states[kind]);
     }

@@ -1,6 +1,6 @@
 #include "yoke/train/run/detail/figures.h"
 
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -120,11 +120,13 @@ TensorMap Figures::own_state_dict() const {
   for (const auto& [name, mean] : by_name_) {
     const auto count = counts_.find(name);
     const auto place = std::ranges::find(names_, name) - names_.begin();
-    const auto known = mean.state();
-    state.emplace(
-        name, at::tensor({known[0].item<double>(), known[1].item<double>(),
-                          static_cast<double>(count == counts_.end() ? 0 : count->second), static_cast<double>(place)},
-                         at::kDouble));
+    const auto own = at::empty({4}, at::kDouble);
+    auto* const numbers = own.mutable_data_ptr<double>();
+    numbers[0] = mean.sum().item<double>();
+    numbers[1] = static_cast<double>(mean.weight());
+    numbers[2] = static_cast<double>(count == counts_.end() ? 0 : count->second);
+    numbers[3] = static_cast<double>(place);
+    state.emplace(name, own);
   }
   return state;
 }

@@ -37,6 +37,15 @@ struct RankRow {
   std::function<at::Tensor(const at::Tensor& rows)> arrange;
 };
 
+/// How much of an OwnState has been renewed.
+struct OwnPlace {
+  size_t slice = 0, row = 0;
+};
+
+/// Not collective. Brings what state.own_state() has given up to date, in a fraction of the time. Returns false if the
+/// state has other names or shapes now; `own` has no meaning then.
+bool renew_own(const TrainState& state, TrainState::OwnState& own);
+
 struct TrainState::Part {
   virtual ~Part() = default;
   /// Not collective; an error on one rank becomes an error on all. `rows` are gathered afterwards.
@@ -47,6 +56,10 @@ struct TrainState::Part {
   virtual void add_replicas(const std::string& /*name*/, std::vector<detail::Replica>& /*all*/) const {}
   /// Not collective.
   virtual void save_own(const std::string& name, OwnState& own);
+  /// Not collective. Puts the present tensors and values in the place of those that save_own() has given, from `place`
+  /// on, which it advances. Returns false if they have other names or shapes now. A type or the size of a part of a
+  /// tensor may be another one.
+  virtual bool renew_own(const std::string& name, OwnState& own, OwnPlace& place);
   /// Not collective. `source` has what all ranks have alike and what is divided between them, and `rows` is of this
   /// rank alone.
   virtual void load_own(PartSource source, const TensorMap& rows);
@@ -54,6 +67,11 @@ struct TrainState::Part {
   virtual void add_optimized(std::vector<at::Tensor>& /*all*/) const {}
   /// Returns whether a checkpoint without this part can be loaded.
   virtual bool is_optional() const { return false; }
+
+ private:
+  static bool renew_all(const TrainState& state, OwnState& own);
+  // The header of TrainState, which users include, need not name it.
+  friend bool renew_own(const TrainState& state, TrainState::OwnState& own) { return renew_all(state, own); }
 };
 
 }  // namespace yoke::train
