@@ -85,7 +85,8 @@ TEST_F(ReplaceOnHosts, AKilledRankStartsAgainAloneOnItsHost) {
 TEST_F(ReplaceOnHosts, EachHostMayLoseAllItsRanks) {
   const auto command = over_ssh(shell(
       {"--replace", "9"},
-      "made 5; for victim in 2 0 3 1; do if [ $RANK = $victim ] && ! [ -e $F/killed-$RANK ]; then : > $F/killed-$RANK; "
+      "made 5; meet begin; for victim in 2 0 3 1; do if [ $RANK = $victim ] && ! [ -e $F/killed-$RANK ]; then : > "
+      "$F/killed-$RANK; "
       "kill -KILL $$; fi; until [ -e $F/killed-$victim ]; do sleep 0.05; done; "
       "[ $RANK != $victim ] || bash -c 'exec 3<> /dev/tcp/$MASTER_ADDR/$MASTER_PORT' || exit 7; meet after-$victim; "
       "done"));
