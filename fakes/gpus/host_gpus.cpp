@@ -252,8 +252,8 @@ class GraphMaker : public yoke::dist::GraphMaker {
 
   /// The one that captures on this thread; null if there is none.
   static GraphMaker*& capturing() {
-    thread_local GraphMaker* current = nullptr;
-    return current;
+    thread_local GraphMaker* maker = nullptr;
+    return maker;
   }
 
   void before(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {

@@ -288,5 +288,30 @@ TEST(RecordedOnGpu, TheComparisonFindsAStepThatDecidesByItself) {
   EXPECT_TRUE(at::equal(small.weight.detach().cpu(), at::ones({3})));
 }
 
+TEST(RecordedOnGpu, ALaterDifferenceIsAWarningAndTheStepGoesOn) {
+  Small small;
+  double factor = 1;
+  Recorded recorded([&](const at::Tensor& x) { return small.step(x * factor); }, small.options);
+  for (int i = 0; i < 8; ++i) {
+    if (i == 5) factor = 2;
+    recorded(at::ones({3}, kFirst));
+  }
+  // Replay 3, which is not compared, has the old factor; replay 4 is compared.
+  EXPECT_THAT(recorded.why_not(), HasSubstr("replay 4 was compared with it"));
+  EXPECT_THAT(recorded.why_not(), HasSubstr("since number 2 may have been wrong"));
+  EXPECT_TRUE(at::equal(small.weight.detach().cpu(), at::full({3}, 1.0 - 6 - 2 - 2)));
+}
+
+TEST(RecordedOnGpu, ShapesHaveGraphsOfTheirOwn) {
+  Small small;
+  small.options.check_every = 1;
+  Recorded recorded([&](const at::Tensor& x) { return small.step(x); }, small.options);
+  for (int i = 0; i < 12; ++i) recorded(i % 2 == 0 ? at::ones({3}, kFirst) : at::ones({2, 3}, kFirst));
+  EXPECT_THAT(recorded.why_not(), IsEmpty());
+  EXPECT_EQ(recorded.num_recordings(), 2);
+  EXPECT_EQ(recorded.num_replays(), 8);
+  EXPECT_TRUE(at::equal(small.weight.detach().cpu(), at::full({3}, 1.0 - 6 - 12)));
+}
+
 }  // namespace
 }  // namespace yoke::train

@@ -23,16 +23,19 @@ at::Tensor elements(const c10::Storage& storage, at::ScalarType dtype) {
   return tensor;
 }
 
+/// The numbers on the CPU, where they are compared. That is rare.
+at::Tensor numbers_of(const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); }
+
 double largest(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
-  return tensor.to(at::kDouble).abs().nan_to_num(0, 0, 0).max().item<double>();
+  return numbers_of(tensor).abs().nan_to_num(0, 0, 0).max().item<double>();
 }
 
 double distance(const at::Tensor& a, const at::Tensor& b) {
   if (same_bytes(a, b)) return 0;
   constexpr auto kInfinity = std::numeric_limits<double>::infinity();
   if (!a.defined() || !b.defined() || a.sizes() != b.sizes() || a.is_complex()) return kInfinity;
-  const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
+  const auto x = numbers_of(a), y = numbers_of(b);
   const auto are_same = x.eq(y).bitwise_or(x.ne(x).bitwise_and(y.ne(y)));
   const auto value = x.sub(y).abs().masked_fill(are_same, 0).max().item<double>();
   return std::isnan(value) ? kInfinity : value;
@@ -44,7 +47,7 @@ double tolerance(const at::Tensor& before, const at::Tensor& after) {
   const bool is_half = at::isReducedFloatingType(after.scalar_type());
   const auto epsilon = after.scalar_type() == at::kBFloat16 ? 0x1p-7 : is_half ? 0x1p-10 : 0x1p-22;
   const bool has_before = before.defined() && before.sizes() == after.sizes();
-  const auto change = has_before ? largest(after.to(at::kDouble).sub(before.to(at::kDouble))) : largest(after);
+  const auto change = has_before ? largest(numbers_of(after).sub(numbers_of(before))) : largest(after);
   return (is_half ? 2e-2 : 1e-3) * change + 2 * epsilon * largest(after);
 }
 
