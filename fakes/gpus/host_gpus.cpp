@@ -4,6 +4,9 @@
 // hooks and device guard, a boxed kernel for every operator that has no kernel for CUDA, and a plug of yoke. Each GPU
 // has one synchronous stream, so a missing wait cannot be detected. If a real libtorch_cuda exists, set
 // YOKE_DEVICE=cpu.
+//
+// Graphs are captured as on a real GPU: what is captured has not run when the capture is over, memory that it makes has
+// no values until the first replay and stays where it is, and histc cannot be captured.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -11,12 +14,15 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "yoke/dist/plug.h"
 
@@ -182,6 +188,135 @@ struct Call {
   }
 };
 
+/// The calls of a capture, with arguments and results on the host.
+struct Graph : yoke::dist::DeviceGraph {
+  struct Captured {
+    c10::OperatorHandle op;
+    std::vector<c10::IValue> arguments, results;
+  };
+
+  void replay() override {
+    for (const auto& call : calls) {
+      torch::jit::Stack stack = call.arguments;
+      call.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+      for (size_t i = 0; i < stack.size(); ++i) {
+        std::vector<at::Tensor> now, then;
+        Call::map(stack[i], [&](const at::Tensor& tensor) { return now.emplace_back(tensor); });
+        Call::map(call.results[i], [&](const at::Tensor& tensor) { return then.emplace_back(tensor); });
+        for (size_t j = 0; j < now.size(); ++j) {
+          if (now[j].defined() && now[j].data_ptr() != then[j].data_ptr()) then[j].copy_(now[j]);
+        }
+      }
+    }
+  }
+
+  std::vector<Captured> calls;
+};
+
+class GraphMaker : public yoke::dist::GraphMaker {
+ public:
+  explicit GraphMaker(c10::DeviceIndex index) : index_(index) {}
+
+  void on_its_stream(c10::function_ref<void()> work) override {
+    const c10::DeviceGuard device({c10::kCUDA, index_});
+    const auto stream = std::exchange(current_stream, 1);
+    const auto end = [&] {
+      current_stream = stream;
+      forget_what_captures_did();
+    };
+    try {
+      work();
+    } catch (...) {
+      end();
+      throw;
+    }
+    end();
+  }
+
+  std::unique_ptr<yoke::dist::DeviceGraph> capture(c10::function_ref<void()> work) override {
+    TORCH_CHECK(current_stream != 0, "CUDA graphs must be captured on a non-default stream.");
+    if (!generator_state_.defined()) generator_state_ = at::detail::getDefaultCPUGenerator().get_state();
+    auto graph = std::make_unique<Graph>();
+    graph_ = graph.get();
+    capturing() = this;
+    try {
+      work();
+    } catch (...) {
+      capturing() = nullptr;
+      forget_what_captures_did();
+      throw;
+    }
+    capturing() = nullptr;
+    return graph;
+  }
+
+  /// The one that captures on this thread; null if there is none.
+  static GraphMaker*& capturing() {
+    thread_local GraphMaker* maker = nullptr;
+    return maker;
+  }
+
+  void before(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+    TORCH_CHECK(op.schema().name() != "aten::histc", "operation not permitted when stream is capturing (",
+                op.schema().name(), ")");
+    for (const auto& argument : arguments) {
+      Call::map(argument, [&](const at::Tensor& tensor) {
+        if (tensor.defined() && tensor.numel() > 0) save(tensor);
+        return tensor;
+      });
+    }
+  }
+
+  void after(const c10::OperatorHandle& op, std::vector<c10::IValue> arguments, std::vector<c10::IValue> results) {
+    std::set<const void*> given;
+    for (const auto& argument : arguments) {
+      Call::map(argument, [&](const at::Tensor& tensor) {
+        if (tensor.defined()) given.insert(tensor.storage().unsafeGetStorageImpl());
+        return tensor;
+      });
+    }
+    for (const auto& result : results) {
+      Call::map(result, [&](const at::Tensor& tensor) {
+        if (tensor.defined() && !given.contains(tensor.storage().unsafeGetStorageImpl())) made_.push_back(tensor);
+        return tensor;
+      });
+    }
+    graph_->calls.push_back({op, std::move(arguments), std::move(results)});
+  }
+
+ private:
+  struct Saved {
+    at::Tensor tensor;
+    std::vector<char> bytes;
+  };
+
+  void save(const at::Tensor& tensor) {
+    int64_t extent = 1;
+    for (int64_t i = 0; i < tensor.dim(); ++i) extent += (tensor.size(i) - 1) * tensor.stride(i);
+    const auto* first = static_cast<const char*>(tensor.data_ptr());
+    saved_.push_back({tensor, {first, first + extent * static_cast<int64_t>(tensor.itemsize())}});
+  }
+
+  void forget_what_captures_did() {
+    for (auto saved = saved_.rbegin(); saved != saved_.rend(); ++saved) {
+      std::memcpy(saved->tensor.data_ptr(), saved->bytes.data(), saved->bytes.size());
+    }
+    for (const auto& tensor : made_) {
+      if (tensor.storage().nbytes() > 0) std::memset(tensor.storage().mutable_data(), 0xff, tensor.storage().nbytes());
+    }
+    saved_.clear();
+    made_.clear();
+    if (generator_state_.defined()) at::Generator(at::detail::getDefaultCPUGenerator()).set_state(generator_state_);
+    generator_state_.reset();
+  }
+
+  const c10::DeviceIndex index_;
+  Graph* graph_ = nullptr;
+  std::vector<Saved> saved_;
+  std::vector<at::Tensor> made_;
+  at::Tensor generator_state_;
+};
+
 bool may_cross_devices(const std::string& name) { return name == "aten::copy_" || name == "aten::_copy_from"; }
 
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -205,7 +340,14 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       return call.to_host(tensor);
     });
   }
+  auto* const graphs = GraphMaker::capturing();
+  std::vector<c10::IValue> arguments;
+  if (graphs != nullptr) arguments.assign(stack->end() - static_cast<ptrdiff_t>(num_arguments), stack->end());
+  if (graphs != nullptr) graphs->before(op, arguments);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (graphs != nullptr) {
+    graphs->after(op, std::move(arguments), {stack->end() - static_cast<ptrdiff_t>(num_returns), stack->end()});
+  }
   for (size_t i = stack->size() - num_returns; i < stack->size(); ++i) {
     auto& value = (*stack)[i];
     value = Call::map(value, [&](const at::Tensor& tensor) { return call.to_device(tensor); });
@@ -221,6 +363,9 @@ constexpr yoke::dist::Plug kPlug = {
     .has_bfloat16 = [](c10::DeviceIndex) { return true; },
     .make_backend = nullptr,
     .engine = nullptr,
+    .make_graph_maker = [](c10::DeviceIndex index) -> std::unique_ptr<yoke::dist::GraphMaker> {
+      return std::make_unique<GraphMaker>(index);
+    },
 };
 
 // Runs after libyoke_dist's constructor, which loads a real plug if there is one. Then this function registers

@@ -28,6 +28,8 @@ Json scaled(c10::Device device);  ///< As trajectories(), but in float16, with a
 Json checkpoint(c10::Device device, const std::string& folder);
 /// Measures a training step in milliseconds.
 Json steps(c10::Device device, const std::string& model, int64_t num_steps);
+/// Recorded steps must give the losses of the steps themselves; times of both.
+Json recorded(c10::Device device, const std::string& model, int64_t num_steps);
 Json burn(c10::Device device, double seconds);  ///< Keeps the device busy, so that monitors can be compared.
 
 }  // namespace yoke::gpu_check

@@ -165,6 +165,16 @@ class Checks(Machine):
         expect(answers[0]["address"] == answers[1]["address"], f"the ranks were started by exec, not forked: {answers}")
         return {"devices": [facts["device"] for facts in answers]}
 
+    def recorded_steps(self):
+        """Steps of train::Recorded, as CUDA graphs, give the losses of the steps themselves; times of both."""
+        figures = {}
+        for model in ("mlp",) if self.args.quick else ("mlp", "transformer"):
+            stand_in = "host" if model == "mlp" else "cpu"  # the fake GPUs have no arange
+            answer = self.program("recorded", model, 300 if self.has_card else 10, stand_in=stand_in)
+            self.expect_on_card(answer["device"])
+            figures[model] = {key: answer[key] for key in ("eager_ms", "recorded_ms", "times_better")}
+        return figures
+
     def step_times(self):
         """Times training steps of five networks and those of PyTorch, eager and compiled; the losses are equal."""
         num_steps = 500 if self.has_card else 10
@@ -198,4 +208,4 @@ class Checks(Machine):
         "package": False, "launcher": False, "plug": True, "no_silent_cpu": True, "nccl_one_rank": True,
         "gloo_two_ranks": True, "loader": True, "optimizers": True, "scaler": True, "fsdp_one_rank": True,
         "checkpoints": True, "devices": True, "top": True, "watch": True, "doctor": True, "metrics": True,
-        "preload": True, "step_times": True}
+        "preload": True, "recorded_steps": True, "step_times": True}

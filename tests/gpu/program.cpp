@@ -55,6 +55,7 @@ int run(const std::vector<std::string>& words) {
       {"scaled", [] { return scaled(train::try_gpu()); }},
       {"checkpoint", [&] { return checkpoint(train::try_gpu(), word(1)); }},
       {"steps", [&] { return steps(train::try_gpu(), word(1), std::stoll(word(2))); }},
+      {"recorded", [&] { return recorded(train::try_gpu(), word(1), std::stoll(word(2))); }},
       {"burn", [&] { return burn(train::try_gpu(), std::stod(word(1))); }},
   };
   const auto check = checks.find(word(0));

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/util/FunctionRef.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace c10d {
@@ -28,6 +30,27 @@ struct BackendOptions {
   std::chrono::milliseconds timeout{};
 };
 
+/// Work of a device that was captured once, and is started as a whole.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual void replay() = 0;  ///< On the current stream.
+};
+
+/// Captures graphs on one device. They share memory, so they are replayed one after the other, on one stream.
+class GraphMaker {
+ public:
+  virtual ~GraphMaker() = default;
+
+  /// Calls `work` with another stream as the current one, on which graphs can be captured. It waits for the work of
+  /// the current stream, which then waits for it. Exceptions of `work` pass.
+  virtual void on_its_stream(c10::function_ref<void()> work) = 0;
+
+  /// Called in on_its_stream(). Captures what `work` starts on this thread, which does not run. Throws what `work`
+  /// throws, or why it cannot be captured; then nothing has run either.
+  virtual std::unique_ptr<DeviceGraph> capture(c10::function_ref<void()> work) = 0;
+};
+
 /// The functions of a vendor's plug. Registered by the plug's own constructor while it is being loaded.
 struct Plug {
   const char* name;  ///< "cuda", "hip"
@@ -41,6 +64,8 @@ struct Plug {
   /// The engine of make_backend() by its name in torch.distributed: "nccl" if there is only one, otherwise "nccl2" or
   /// "nccl-legacy" (detail/nccl_engine.h). Ranks with different engines wait for each other for ever.
   std::string (*engine)();
+  /// Null if the plug has no graphs.
+  std::unique_ptr<GraphMaker> (*make_graph_maker)(c10::DeviceIndex index) = nullptr;
 };
 
 /// `plug` must exist until the process ends. Only the first registered plug is used.

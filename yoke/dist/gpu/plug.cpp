@@ -15,6 +15,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/contract/variables.h"
 #include "yoke/dist/detail/nccl_engine.h"
+#include "yoke/dist/gpu/graphs.h"
 #include "yoke/dist/gpu/vendor.h"
 
 namespace {
@@ -78,6 +79,7 @@ constexpr yoke::dist::Plug kPlug = {
     .has_bfloat16 = gpu::has_bfloat16,
     .make_backend = make_nccl,
     .engine = engine,
+    .make_graph_maker = gpu::make_graph_maker,
 };
 
 __attribute__((constructor)) void register_gpu_plug() { yoke::dist::register_plug(kPlug); }

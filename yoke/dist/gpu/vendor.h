@@ -7,20 +7,28 @@
 
 #ifdef USE_ROCM
 #include <ATen/hip/HIPContext.h>
+#include <ATen/hip/HIPGraph.h>
 #include <c10/hip/HIPCachingAllocator.h>
 #include <c10/hip/HIPFunctions.h>
+#include <c10/hip/HIPGuard.h>
 #else
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #endif
 
 namespace yoke::dist::gpu {
 
+/// A capture fails at calls of the capturing thread that are not allowed then, but not at those of other threads, such
+/// as a loader's.
 #ifdef USE_ROCM
 inline constexpr const char* kName = "hip";
+inline constexpr auto kCaptureMode = hipStreamCaptureModeThreadLocal;
 #else
 inline constexpr const char* kName = "cuda";
+inline constexpr auto kCaptureMode = cudaStreamCaptureModeThreadLocal;
 #endif
 namespace runtime = c10::cuda;
 namespace allocator = c10::cuda::CUDACachingAllocator;

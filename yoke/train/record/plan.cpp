@@ -3,11 +3,13 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/irange.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "yoke/base/error.h"
 #include "yoke/train/detail/describe.h"
@@ -15,7 +17,8 @@
 namespace yoke::train::detail {
 namespace {
 
-c10::DataPtr borrowed(void* data) { return c10::DataPtr(data, c10::Device(c10::kCPU)); }
+c10::DataPtr borrowed(void* data, c10::Device device) { return c10::DataPtr(data, device); }
+c10::DataPtr nothing(const c10::StorageImpl& memory) { return c10::DataPtr(nullptr, memory.device()); }
 
 /// The tensor `like` over another memory.
 at::Tensor over(c10::Storage storage, const at::Tensor& like, int64_t offset) {
@@ -43,17 +46,32 @@ void visit_tensors(const c10::IValue& value, const std::function<void(const at::
   }
 }
 
+uint8_t autocast_state() {
+  return static_cast<uint8_t>((at::autocast::is_autocast_enabled(at::kCPU) ? 1 : 0) |
+                              (at::autocast::is_autocast_enabled(at::kCUDA) ? 2 : 0));
+}
+
+at::Tensor flat_memory(const at::Tensor& tensor) {
+  constexpr int64_t kStride = 1;
+  int64_t extent = tensor.numel() == 0 ? 0 : 1;
+  for (int64_t i = 0; i < tensor.dim() && extent > 0; ++i) extent += (tensor.size(i) - 1) * tensor.stride(i);
+  auto flat =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  flat.unsafeGetTensorImpl()->set_sizes_and_strides(at::IntArrayRef(extent), at::IntArrayRef(kStride),
+                                                    tensor.storage_offset());
+  return flat;
+}
+
 bool Plan::fits(at::TensorList given) const {
-  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode ||
-      at::autocast::is_autocast_enabled(at::kCPU) != is_autocast) {
+  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode || autocast_state() != autocast) {
     return false;
   }
   for (const auto i : c10::irange(given.size())) {
     const auto& tensor = given[i];
     const auto& spec = inputs[i];
     if (!tensor.defined() || tensor.key_set() != spec.keys || tensor.requires_grad() ||
-        tensor.scalar_type() != spec.dtype || tensor.sizes() != at::IntArrayRef(spec.sizes) ||
-        tensor.strides() != at::IntArrayRef(spec.strides)) {
+        tensor.scalar_type() != spec.dtype || tensor.device() != spec.device ||
+        tensor.sizes() != at::IntArrayRef(spec.sizes) || tensor.strides() != at::IntArrayRef(spec.strides)) {
       return false;
     }
   }
@@ -96,7 +114,9 @@ std::string Plan::why_stale() {
     if (auto reason = communication->why_stale(); !reason.empty()) return reason;
   }
   for (const auto& memory : memories) {
-    if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) return kReplaced;
+    if (memory.kind != MemoryKind::kExternal) continue;
+    if (memory.recorded.use_count() == 0) return kReplaced;
+    if (is_captured_ && memory.recorded._unsafe_get_target()->data() != memory.stand_in->data()) return kReplaced;
   }
   for (const auto& owner : owners) {
     if (owner.expired()) return "its optimizer was replaced by another one";
@@ -134,12 +154,14 @@ void Plan::bind(at::TensorList given) {
   for (auto& memory : memories) {
     if (memory.kind == MemoryKind::kExternal) {
       void* data = memory.recorded._unsafe_get_target()->mutable_data();
-      if (memory.stand_in->data() != data) memory.stand_in->set_data_ptr_noswap(borrowed(data));
+      if (memory.stand_in->data() != data)
+        memory.stand_in->set_data_ptr_noswap(borrowed(data, memory.stand_in->device()));
     } else if (memory.kind == MemoryKind::kInput) {
       const auto& spec = inputs[memory.input];
       const auto& tensor = given[memory.input];
       auto* first = static_cast<char*>(tensor.mutable_data_ptr());
-      memory.stand_in->set_data_ptr_noswap(borrowed(first - spec.offset * static_cast<int64_t>(tensor.itemsize())));
+      memory.stand_in->set_data_ptr_noswap(
+          borrowed(first - spec.offset * static_cast<int64_t>(tensor.itemsize()), spec.device));
     }
   }
 }
@@ -172,7 +194,7 @@ void Plan::run(RecordedCall& call) {
               "so it belongs outside of the recorded step",
               call.op->schema().name(), made->nbytes(), stand_in.nbytes());
         }
-        stand_in.set_data_ptr_noswap(made->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU))));
+        stand_in.set_data_ptr_noswap(made->set_data_ptr(nothing(*made)));
         ++next;
       }
       ++position;
@@ -199,18 +221,82 @@ void Plan::leave_gradients(size_t call) const {
   }
 }
 
+void Plan::release_after(const RecordedCall& call) {
+  for (const size_t i : call.releases) memories[i].stand_in->set_data_ptr_noswap(nothing(*memories[i].stand_in));
+}
+
+/// A graph writes to the same memory in each replay. What the program and host calls find there must not be used for
+/// anything else between the graphs.
+void Plan::keep_what_replays_find() {
+  std::unordered_map<const c10::StorageImpl*, Memory*> made;
+  for (auto& memory : memories) {
+    if (memory.kind == MemoryKind::kMade) made.emplace(memory.stand_in.get(), &memory);
+  }
+  const auto keep = [&](const at::Tensor& tensor) {
+    const auto found = made.find(tensor.defined() ? tensor.storage().unsafeGetStorageImpl() : nullptr);
+    if (found != made.end()) found->second->is_kept = true;
+  };
+  for (const auto& output : outputs) keep(output.tensor);
+  for (const auto& change : gradient_changes) keep(change.at.gradient);
+  for (const auto& call : calls) {
+    for (const auto& tensor : call.host.tensors) keep(tensor);
+    for (const auto& at : call.gradients) keep(at.gradient);
+  }
+  for (auto& call : calls) std::erase_if(call.releases, [&](size_t id) { return memories[id].is_kept; });
+}
+
+void Plan::copy_inputs(at::TensorList given) {
+  for (const auto i : c10::irange(given.size())) own_inputs_[i].copy_(flat_memory(given[i]), /*non_blocking=*/true);
+}
+
+void Plan::capture(dist::GraphMaker& maker, at::TensorList given) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const auto& input : given) own_inputs_.push_back(at::empty_like(flat_memory(input)));
+  copy_inputs(given);
+  keep_what_replays_find();
+  bind(own_inputs_);
+  const c10::AutoGradMode restored(c10::GradMode::is_enabled());
+  for (size_t first = 0; first < calls.size();) {
+    size_t end = first;
+    while (end < calls.size() && calls[end].op) ++end;
+    if (end == first) {
+      ++first;
+      continue;
+    }
+    calls[first].graph = maker.capture([&] {
+      for (size_t i = first; i < end; ++i) {
+        c10::GradMode::set_enabled(calls[i].grad_mode);
+        run(calls[i]);
+        release_after(calls[i]);
+      }
+    });
+    calls[first].num_captured = end - first;
+    first = end;
+  }
+  is_captured_ = true;
+}
+
 std::vector<at::Tensor> Plan::replay(at::TensorList given) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  bind(given);
+  if (is_captured_) {
+    copy_inputs(given);
+  } else {
+    bind(given);
+  }
   bool mode = c10::GradMode::is_enabled();
   const c10::AutoGradMode restored(mode);
   size_t next = 0;
   try {
     for (; next < calls.size(); ++next) {
       auto& call = calls[next];
+      if (call.graph) {
+        call.graph->replay();
+        next += call.num_captured - 1;
+        continue;
+      }
       if (call.grad_mode != mode) c10::GradMode::set_enabled(mode = call.grad_mode);
       run(call);
-      for (const size_t i : call.releases) memories[i].stand_in->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
+      release_after(call);
     }
   } catch (...) {
     leave_gradients(next);
@@ -245,7 +331,7 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
       storage = c10::Storage(memory.recorded.lock());
     } else {
       storage = c10::Storage(c10::Storage::use_byte_size_t(), memory.stand_in->nbytes(),
-                             memory.stand_in->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)), c10::GetCPUAllocator(),
+                             memory.stand_in->set_data_ptr(nothing(*memory.stand_in)), c10::GetCPUAllocator(),
                              /*resizable=*/true);
     }
     moved.emplace_back(output.memory, storage);

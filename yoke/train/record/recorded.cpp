@@ -5,23 +5,23 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <list>
+#include <map>
 #include <optional>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/plug.h"
 #include "yoke/dist/ranks_lost.h"
-#include "yoke/train/detail/describe.h"
 #include "yoke/train/detail/rehearsal.h"
 #include "yoke/train/record/detail/recorder.h"
+#include "yoke/train/record/detail/snapshot.h"
 
 namespace yoke::train {
 namespace {
 
-using detail::GradientAt;
-using detail::MemoryKind;
 using detail::Plan;
 using detail::Recorder;
+using detail::Snapshot;
 
 /// A plan that is replaced before so many replays was of little use, and after so many of these none is made any more.
 constexpr int64_t kFewReplays = 8;
@@ -33,6 +33,10 @@ std::vector<at::Tensor> without_graphs(std::vector<at::Tensor> results) {
     if (result.defined()) result = result.variable_data();  // detach() would keep the graph alive
   }
   return results;
+}
+
+const char* why_no_graphs() {
+  return dist::loaded_plug() == nullptr ? "no plug for such a device is loaded" : "yoke's plug has no graphs for it";
 }
 
 /// Looks for calls in a step that is compared which a recording would have refused, and notes what the step sends.
@@ -67,80 +71,6 @@ class Listener final : public detail::StepRecording {
   StepRecording* outer_;
 };
 
-/// The state of everything that a plan changes, besides gradients that it makes.
-class Snapshot {
- public:
-  Snapshot(const Plan& plan, at::TensorList inputs) {
-    for (const auto& memory : plan.memories) {
-      if (!memory.is_written) continue;
-      if (memory.kind == MemoryKind::kExternal) save(c10::Storage(memory.recorded.lock()));
-      if (memory.kind == MemoryKind::kInput) save(inputs[memory.input].storage());
-    }
-    for (const auto& call : plan.calls) {
-      if (call.op || !call.host.written) continue;
-      for (const auto& tensor : call.host.written()) save(tensor.storage());
-    }
-    for (const auto& leaf : plan.leaves) {
-      const auto& parameter = leaf.tensor;
-      gradients_.push_back({parameter, parameter.unsafeGetTensorImpl()->grad()});
-      gradient_values_.push_back(gradients_.back().gradient.defined() ? gradients_.back().gradient.clone()
-                                                                      : at::Tensor());
-    }
-    generators_ = plan.generators;
-    for (const auto& generator : generators_) generator_states_.push_back(generator.get_state());
-  }
-
-  void restore() const {
-    for (const auto& [storage, bytes] : storages_) std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
-    for (size_t i = 0; i < gradients_.size(); ++i) {
-      const auto& [parameter, gradient] = gradients_[i];
-      parameter.unsafeGetTensorImpl()->mutable_grad() = gradient;
-    }
-    for (size_t i = 0; i < generators_.size(); ++i) at::Generator(generators_[i]).set_state(generator_states_[i]);
-  }
-
-  /// What differs from another snapshot of the same plan; empty if nothing does.
-  std::string difference(const Snapshot& other) const {
-    for (size_t i = 0; i < gradients_.size(); ++i) {
-      if (!detail::same_bytes(gradient_values_[i], other.gradient_values_[i])) {
-        return fmt::format("the gradient of a parameter, {}", describe(gradients_[i].parameter));
-      }
-    }
-    for (size_t i = 0; i < storages_.size() && i < other.storages_.size(); ++i) {
-      if (storages_[i].bytes == other.storages_[i].bytes) continue;
-      for (const auto& [parameter, gradient] : gradients_) {
-        if (parameter.storage().is_alias_of(storages_[i].storage)) {
-          return fmt::format("a parameter, {}", describe(parameter));
-        }
-      }
-      return fmt::format("a tensor of {} bytes that it changes", storages_[i].bytes.size());
-    }
-    for (size_t i = 0; i < generator_states_.size(); ++i) {
-      if (!detail::same_bytes(generator_states_[i], other.generator_states_[i]))
-        return "the state of a random generator";
-    }
-    return "";
-  }
-
- private:
-  struct Saved {
-    c10::Storage storage;
-    std::vector<char> bytes;
-  };
-
-  void save(const c10::Storage& storage) {
-    const auto is_it = [&](const Saved& saved) { return saved.storage.is_alias_of(storage); };
-    if (std::ranges::any_of(storages_, is_it)) return;
-    const auto* first = static_cast<const char*>(storage.data());
-    storages_.push_back({storage, std::vector<char>(first, first + storage.nbytes())});
-  }
-
-  std::vector<Saved> storages_;
-  std::vector<GradientAt> gradients_;
-  std::vector<at::Tensor> gradient_values_, generator_states_;
-  std::vector<at::Generator> generators_;
-};
-
 }  // namespace
 
 struct RecordedBase::Impl {
@@ -153,11 +83,14 @@ struct RecordedBase::Impl {
 
   std::vector<at::Tensor> run(at::TensorList inputs, Call step);
   std::vector<at::Tensor> record(at::TensorList inputs, Call step, bool keep);
+  std::vector<at::Tensor> record(at::TensorList inputs, Call step, bool keep, dist::GraphMaker* graphs);
+  dist::GraphMaker* graphs_for(c10::Device device);
   std::vector<at::Tensor> check(Entry& entry, at::TensorList inputs, Call step);
   void give_up(const std::string& reason);
   void stop(const std::string& reason);
 
   RecordedOptions options;
+  std::map<c10::DeviceIndex, std::unique_ptr<dist::GraphMaker>> graph_makers;
   std::list<Entry> entries;
   std::vector<at::Tensor> parameters;  ///< All that a recording has found.
   std::string why_not;
@@ -177,8 +110,34 @@ void RecordedBase::Impl::give_up(const std::string& reason) {
   if (options.warn) options.warn("Recorded: the step runs as it would without recording: " + reason);
 }
 
+/// Null on the CPU, and on a device that has no graphs.
+dist::GraphMaker* RecordedBase::Impl::graphs_for(c10::Device device) {
+  const auto* plug = dist::loaded_plug();
+  if (plug == nullptr || plug->device_type != device.type() || plug->make_graph_maker == nullptr) return nullptr;
+  auto& maker = graph_makers[device.index()];
+  if (!maker) maker = plug->make_graph_maker(device.index());
+  return maker.get();
+}
+
+/// The step runs on the stream on which it is captured then, so that libraries make there what they need.
 std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call step, bool keep) {
-  Recorder recorder;
+  const auto device = inputs.empty() || !inputs[0].defined() ? c10::Device(c10::kCPU) : inputs[0].device();
+  auto* graphs = graphs_for(device);
+  if (graphs == nullptr) {
+    if (keep && !device.is_cpu()) {
+      give_up(fmt::format("its inputs are on {}, and {}", device.str(), why_no_graphs()));
+      return without_graphs(step(inputs));
+    }
+    return record(inputs, step, keep, nullptr);
+  }
+  std::vector<at::Tensor> results;
+  graphs->on_its_stream([&] { results = record(inputs, step, keep, graphs); });
+  return results;
+}
+
+std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call step, bool keep,
+                                                   dist::GraphMaker* graphs) {
+  Recorder recorder(graphs == nullptr ? c10::Device(c10::kCPU) : inputs[0].device());
   recorder.note_gradients(parameters);
   const auto stand_ins = recorder.add_inputs(inputs);
   auto results = without_graphs(step(stand_ins));
@@ -192,8 +151,19 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
     give_up(recorder.why_not());
     return results;
   }
+  auto plan = recorder.take_plan();
+  if (graphs != nullptr) {
+    try {
+      plan.capture(*graphs, inputs);
+    } catch (const std::exception& error) {  // the step has run, and nothing of its capture
+      const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+      give_up(fmt::format("it cannot be captured as a graph of the GPU: {}",
+                          of_torch != nullptr ? of_torch->what_without_backtrace() : error.what()));
+      return results;
+    }
+  }
   ++num_recordings;
-  entries.push_back({.plan = recorder.take_plan()});
+  entries.push_back({.plan = std::move(plan)});
   return results;
 }
 
@@ -207,6 +177,11 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   const auto replay = entry.num_replays, last = std::exchange(entry.last_compared, replay);
   const auto fail = [&](const std::string& reason) {
     if (replay == 1) return give_up(reason);
+    if (entry.plan.is_captured()) {  // no rule about kernels that give other bits each time is certain
+      return give_up(
+          fmt::format("replay {} was compared with it, and {}. The replays since number {} may have been wrong", replay,
+                      reason, last));
+    }
     const auto error =
         Error(ErrorCode::kFailedPrecondition,
               "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
@@ -236,6 +211,16 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
     if (i >= results.size() || i >= expected.size() || !detail::same_bytes(results[i], expected[i])) {
       differs = fmt::format("result {} of the step", i);
     }
+  }
+  if (!differs.empty() && entry.plan.is_captured()) {
+    std::vector<std::vector<at::Tensor>> replays;
+    replays.push_back(Snapshot(entry.plan, inputs).values_and(results));
+    while (replays.size() < 3) {
+      before.restore();
+      results = entry.plan.replay(inputs);
+      replays.push_back(Snapshot(entry.plan, inputs).values_and(results));
+    }
+    if (detail::differ_as_each_other(before.values_and({}), right.values_and(expected), replays)) return results;
   }
   if (differs.empty()) return results;
   right.restore();

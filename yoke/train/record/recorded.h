@@ -1,4 +1,5 @@
 // yoke/train/record/recorded.h -- a training step that is recorded once and replayed without autograd and dispatch.
+// On a GPU it is replayed as graphs of the device, which has not run on a real one yet (docs/recorded.md).
 //
 //     train::Recorded step([&](const at::Tensor& x, const at::Tensor& y) {
 //       optimizer.zero_grad();
@@ -86,7 +87,8 @@ class RecordedBase {
 ///          them, why_not() too, and the function runs from then on.
 /// Ranks    of a DistributedDataParallel need not agree. A replay starts the collectives of the step, in the same
 ///          order, so some ranks may replay a step while others run, record or compare it.
-/// Devices  CPU.
+/// Devices  the CPU, and a GPU as graphs of the device: that of the first input, where all tensors of the step must be.
+///          On a GPU a difference of a comparison is always a warning.
 /// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong, and
 ///          the function runs from then on. The function's own errors, after which parameters have the gradients that
 ///          the step itself would have left. Those of its collectives, by the same names.

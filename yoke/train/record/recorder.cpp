@@ -4,9 +4,10 @@
 // It leaves the key out while the operator runs, so operators that are called inside are parts of it.
 #include "yoke/train/record/detail/recorder.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
@@ -25,8 +26,6 @@ namespace yoke::train::detail {
 namespace {
 
 using torch::jit::Stack;
-
-constexpr size_t kNever = -1;
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
@@ -110,10 +109,14 @@ bool are_the_same(const c10::IValue& a, const c10::IValue& b) {
 
 }  // namespace
 
-Recorder::Recorder() {
+Recorder::Recorder(c10::Device device) : device_(device) {
   register_recorder();
   plan_.grad_mode = c10::GradMode::is_enabled();
-  plan_.is_autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  plan_.autocast = autocast_state();
+  // Backward then runs on this thread, and not on that of a GPU, where it would not be seen.
+  auto& autograd = c10::AutogradState::get_tls_state();
+  was_multithreaded_ = autograd.get_multithreading_enabled();
+  if (!device_.is_cpu()) autograd.set_multithreading_enabled(false);
   outer_ = std::exchange(recording_on_this_thread(), this);
   recorder_on_this_thread() = this;
   was_on_ = c10::impl::tls_is_dispatch_key_included(kRecorderKey);
@@ -133,7 +136,7 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
   std::vector<at::Tensor> result;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& input = inputs[i];
-    if (const char* reason = why_not_recordable(input)) refuse(fmt::format("input {} {}", i, reason));
+    if (const auto reason = why_not_recordable(input); !reason.empty()) refuse(fmt::format("input {} {}", i, reason));
     if (input.defined() && input.requires_grad()) refuse(fmt::format("input {} requires a gradient", i));
     if (!why_not_.empty()) return {inputs.begin(), inputs.end()};
     // Inputs may share memory now and not at another call, so each has a memory of its own here.
@@ -142,8 +145,8 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
         c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
         c10::DataPtr(
             storage.mutable_data(), new c10::Storage(storage),
-            [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::kCPU),
-        c10::GetCPUAllocator(), /*resizable=*/false);
+            [](void* context) { delete static_cast<c10::Storage*>(context); }, device_),
+        allocator(), /*resizable=*/false);
     auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory), input.key_set(), input.dtype());
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(input.sizes(), input.strides(), input.storage_offset());
     result.push_back(tensor);
@@ -154,6 +157,7 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
                             .strides = c10::SmallVector<int64_t, 4>(input.strides()),
                             .keys = input.key_set(),
                             .dtype = input.scalar_type(),
+                            .device = device_,
                             .offset = input.storage_offset()});
   }
   return result;
@@ -178,20 +182,37 @@ void Recorder::note_gradient_changes() {
     const auto* now = gradient.unsafeGetTensorImpl();
     if (std::exchange(last, now) == now) continue;
     if (gradient.defined() &&
-        (why_not_recordable(gradient) != nullptr || plan_.memories[memory_of(gradient)].kind != MemoryKind::kMade)) {
+        (!why_not_recordable(gradient).empty() || plan_.memories[memory_of(gradient)].kind != MemoryKind::kMade)) {
       continue;
     }
     plan_.gradient_changes.push_back({plan_.calls.size(), gradient_of(parameter)});
   }
 }
 
-const char* Recorder::why_not_recordable(const at::Tensor& tensor) const {
+std::string Recorder::why_not_recordable(const at::Tensor& tensor) const {
   if (!tensor.defined()) return "is undefined";
   if (tensor.layout() != at::kStrided || !tensor.has_storage()) return "is not a dense tensor";
-  if (!tensor.is_cpu()) return "is not on the CPU";
+  if (tensor.device() != device_ && !seeds_.contains(storage_of(tensor)) &&
+      !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    return fmt::format(
+        "is on {}, and the step is recorded on {}, where its first input is: a step and its inputs are on "
+        "one device",
+        tensor.device().str(), device_.str());
+  }
   if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) return "is conjugated, negated or a zero tensor";
-  return nullptr;
+  return "";
 }
+
+/// Attention on a GPU gives the seeds of its dropout, or empty numbers in their place, on the CPU, but on the GPU if it
+/// is captured. Its backward takes them from both.
+void Recorder::note_seed(const std::string& op, const at::Tensor& result) {
+  if (device_.is_cpu() || !result.defined() || !result.is_cpu() || result.numel() > 2) return;
+  if (op.starts_with("aten::_scaled_dot_product_") || op.ends_with("_attention_forward")) {
+    seeds_.insert(storage_of(result));
+  }
+}
+
+c10::Allocator* Recorder::allocator() const { return device_.is_cpu() ? c10::GetCPUAllocator() : nullptr; }
 
 void Recorder::refuse(const std::string& reason) {
   if (!why_not_.empty()) return;
@@ -213,9 +234,10 @@ size_t Recorder::memory_of(const at::Tensor& tensor) {
   const auto [found, is_new] = memory_ids_.try_emplace(impl, plan_.memories.size());
   if (is_new) {
     Memory memory{.stand_in = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                                    storage.nbytes(), c10::DataPtr(nullptr, c10::kCPU),
-                                                                    c10::GetCPUAllocator(), /*resizable=*/false),
-                  .recorded = storage.getWeakStorageImpl()};
+                                                                    storage.nbytes(), c10::DataPtr(nullptr, device_),
+                                                                    allocator(), /*resizable=*/false),
+                  .recorded = storage.getWeakStorageImpl(),
+                  .dtype = tensor.scalar_type()};
     plan_.memories.push_back(std::move(memory));
     stand_ins_.emplace_back();
     is_undefined_.push_back(false);
@@ -253,8 +275,10 @@ at::Tensor Recorder::stand_in_for(const at::Tensor& tensor) {
       return known;
     }
   }
-  auto stand_in = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(plan_.memories[id].stand_in), tensor.key_set(),
-                                                           tensor.dtype());
+  const auto keys =
+      seeds_.contains(storage_of(tensor)) ? c10::DispatchKeySet(c10::DispatchKey::CUDA) : tensor.key_set();
+  auto stand_in =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(plan_.memories[id].stand_in), keys, tensor.dtype());
   stand_in.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.requires_grad()) stand_in.unsafeGetTensorImpl()->set_requires_grad(true);  // some kernels ask for it
   stand_ins_[id].push_back(stand_in);
@@ -306,7 +330,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
         (alias != nullptr && alias->isWrite()) || (name == "aten::native_batch_norm" && (i == 3 || i == 4));
     visit_tensors(argument, [&](const at::Tensor& tensor) {
       if (!why_not_.empty()) return;
-      if (const char* reason = why_not_recordable(tensor)) {
+      if (const auto reason = why_not_recordable(tensor); !reason.empty()) {
         return refuse_operator(op, fmt::format("has an argument, '{}', that {}", schema.arguments()[i].name(), reason));
       }
       if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
@@ -327,10 +351,13 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     if (argument.isGenerator()) {
       draw_from(argument.toGenerator());
       draws = false;
+      if (!device_.is_cpu() && argument.toGenerator() != at::globalContext().defaultGenerator(device_)) {
+        refuse_operator(op, "draws from a generator that is not the default one of the GPU");
+      }
     }
     if (why_not_.empty()) call.arguments.push_back(stand_in_for(argument));
   }
-  if (draws) draw_from(at::detail::getDefaultCPUGenerator());
+  if (draws) draw_from(at::globalContext().defaultGenerator(device_));
   const auto num_known = plan_.memories.size();
   op.redispatchBoxed(keys, stack);
   if (!why_not_.empty()) return;
@@ -349,7 +376,8 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     visit_tensors((*stack)[i], [&](const at::Tensor& tensor) {
       if (!why_not_.empty()) return;
-      if (const char* reason = why_not_recordable(tensor)) {
+      note_seed(op.schema().name(), tensor);
+      if (const auto reason = why_not_recordable(tensor); !reason.empty()) {
         return refuse_operator(op, fmt::format("gives a tensor that {}", reason));
       }
       const auto id = memory_of(tensor);
@@ -366,8 +394,10 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   }
   // Views need no work in a replay, and neither do questions about shapes.
   if ((!writes || has_tag(op, at::Tag::inplace_view)) && call.makes.empty()) return;
-  if (!writes && made.size() == call.makes.size() && made.size() == position) call.direct = direct_kernel(call, made);
-  if (writes && call.makes.empty()) call.direct = direct_write(call);
+  if (device_.is_cpu()) {
+    if (!writes && made.size() == call.makes.size() && made.size() == position) call.direct = direct_kernel(call, made);
+    if (writes && call.makes.empty()) call.direct = direct_write(call);
+  }
   plan_.calls.push_back(std::move(call));
 }
 
@@ -416,7 +446,7 @@ void Recorder::communicate(const std::string& op, const at::Tensor& tensor) {
 GradientAt Recorder::gradient_of(const at::Tensor& parameter) {
   const auto& gradient = parameter.grad();
   if (!gradient.defined()) return {parameter, {}};
-  if (const char* reason = why_not_recordable(gradient)) {
+  if (const auto reason = why_not_recordable(gradient); !reason.empty()) {
     refuse(fmt::format("the gradient of a parameter, {}, {}", describe(parameter), reason));
     return {parameter, {}};
   }
@@ -429,149 +459,7 @@ void Recorder::stop() {
   c10::impl::tls_set_dispatch_key_included(kRecorderKey, was_on_);
   recorder_on_this_thread() = nullptr;
   recording_on_this_thread() = outer_;
-}
-
-void Recorder::finish(const std::vector<at::Tensor>& results) {
-  stop();
-  if (why_not_.empty()) note_gradient_changes();
-  for (const auto& [owner, communication] : communications_) plan_.communications.push_back(communication);
-  std::vector<size_t> num_results(plan_.memories.size());
-  for (size_t i = 0; i < results.size() && why_not_.empty(); ++i) {
-    const auto& result = results[i];
-    if (!result.defined()) {
-      plan_.outputs.emplace_back();
-      continue;
-    }
-    if (const char* reason = why_not_recordable(result)) refuse(fmt::format("result {} of the step {}", i, reason));
-    if (!why_not_.empty()) return;
-    const auto id = memory_of(result);
-    plan_.outputs.push_back({.memory = id, .tensor = stand_in_for(result)});
-    num_results.resize(plan_.memories.size());
-    ++num_results[id];
-  }
-  for (const auto& leaf : leaves_) {
-    if (plan_.memories[memory_of(leaf)].kind == MemoryKind::kMade) {
-      return refuse(
-          fmt::format("it makes a tensor that requires a gradient of its own, {}: multiply by a tensor of ones "
-                      "from outside that requires a gradient, and take the gradient of the product by "
-                      "torch::autograd::grad()",
-                      describe(leaf)));
-    }
-    plan_.leaves.push_back(
-        {.tensor = leaf, .place = leaf.storage().unsafeGetStorageImpl(), .num_hooks = num_hooks(leaf)});
-    auto after = gradient_of(leaf);
-    if (!why_not_.empty()) return;
-    if (after.gradient.defined()) {
-      auto& memory = plan_.memories[memory_of(leaf.grad())];
-      memory.is_kept = memory.kind == MemoryKind::kMade;
-    }
-    plan_.gradients_after.push_back(std::move(after));
-  }
-  forget_unchanged_gradients();
-  std::erase_if(plan_.watched, [](const auto& watched) { return watched.tensor.use_count() == 0; });
-  for (auto& watched : plan_.watched) {
-    const auto* tensor = watched.tensor._unsafe_get_target();
-    watched.requires_grad = tensor->requires_grad();
-    watched.place = tensor->unsafe_storage().unsafeGetStorageImpl();
-    watched.offset = tensor->storage_offset();
-    watched.sizes = c10::SmallVector<int64_t, 4>(tensor->sizes());
-    watched.strides = c10::SmallVector<int64_t, 4>(tensor->strides());
-  }
-
-  const auto last_use = last_uses();
-  num_results.resize(plan_.memories.size());
-  for (size_t id = 0; id < plan_.memories.size(); ++id) {
-    auto& memory = plan_.memories[id];
-    if (last_use[id] == kNever && num_results[id] == 0 && memory.kind == MemoryKind::kExternal) {
-      memory.kind = MemoryKind::kUnused;
-      memory.recorded.reset();
-    }
-    const bool is_alive = memory.recorded.use_count() > 0;
-    if (memory.kind == MemoryKind::kExternal && !is_alive) {
-      return refuse(
-          "it uses a tensor that is gone when the step ends: one that the program keeps and replaces in each step, "
-          "as in sum = sum + loss (return what the step computes, or change the tensor in place), or one that was "
-          "made without an operator, as by torch::from_blob()");
-    }
-    if (memory.kind != MemoryKind::kMade) continue;
-    if (memory.recorded.use_count() > num_results[id] && !memory.is_kept) {
-      const auto& maker = plan_.calls[memory.maker];
-      return refuse(
-          fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "
-                      "another one: return it from the step, and keep what the call gives",
-                      memory.stand_in->nbytes(), maker.op ? maker.op->schema().name() : maker.host.name));
-    }
-    memory.recorded.reset();
-  }
-  for (const auto& [parameter, gradient] : gradients_before_) {
-    const auto found = memory_ids_.find(gradient.defined() ? storage_of(gradient) : nullptr);
-    const bool is_used = found != memory_ids_.end() && plan_.memories[found->second].kind == MemoryKind::kExternal;
-    plan_.gradients_before.push_back({parameter, gradient.defined(), is_used ? found->first : nullptr});
-  }
-  for (const auto& call : plan_.calls) {
-    if (!call.direct) continue;
-    for (const auto& [position, id] : call.makes) {
-      auto& memory = plan_.memories[id];
-      memory.is_fixed = true;
-      memory.stand_in->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(memory.stand_in->nbytes()));
-    }
-  }
-  for (size_t id = 0; id < plan_.memories.size(); ++id) {
-    const auto& memory = plan_.memories[id];
-    if (memory.kind == MemoryKind::kMade && !memory.is_kept && !memory.is_fixed && num_results[id] == 0) {
-      plan_.calls[last_use[id]].releases.push_back(id);
-    }
-  }
-}
-
-/// A gradient that is one tensor before, in and after the step stays where it is, and a plan need not hold it.
-void Recorder::forget_unchanged_gradients() {
-  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> before;
-  for (const auto& [parameter, gradient] : gradients_before_) {
-    before.emplace(parameter.unsafeGetTensorImpl(), gradient.unsafeGetTensorImpl());
-  }
-  const auto visit = [&](const auto& function) {
-    for (auto& call : plan_.calls) function(call.gradients);
-    function(plan_.gradients_after);
-  };
-  visit([&](const std::vector<GradientAt>& gradients) {
-    for (const auto& [parameter, gradient] : gradients) {
-      const auto found = before.find(parameter.unsafeGetTensorImpl());
-      if (found != before.end() && found->second != gradient.unsafeGetTensorImpl()) before.erase(found);
-    }
-  });
-  visit([&](std::vector<GradientAt>& gradients) {
-    std::erase_if(gradients, [&](const GradientAt& at) { return before.contains(at.parameter.unsafeGetTensorImpl()); });
-  });
-}
-
-/// The last call that uses each memory.
-std::vector<size_t> Recorder::last_uses() const {
-  std::unordered_map<const c10::StorageImpl*, size_t> ids;
-  for (size_t id = 0; id < plan_.memories.size(); ++id) ids.emplace(plan_.memories[id].stand_in.get(), id);
-  std::vector<size_t> last_use(plan_.memories.size(), kNever);
-  for (size_t i = 0; i < plan_.calls.size(); ++i) {
-    const auto use = [&](const at::Tensor& tensor) {
-      if (!tensor.defined()) return;
-      const auto found = ids.find(tensor.storage().unsafeGetStorageImpl());
-      if (found != ids.end()) last_use[found->second] = i;
-    };
-    const auto& call = plan_.calls[i];
-    for (const auto& argument : call.arguments) visit_tensors(argument, use);
-    for (const auto& tensor : call.host.tensors) use(tensor);
-    for (const auto& [parameter, gradient] : call.gradients) use(gradient);
-    for (const auto& [position, id] : call.makes) last_use[id] = i;
-  }
-  // A gradient stays until its parameter gets another one, for the case that a call before that fails.
-  std::unordered_map<const c10::TensorImpl*, size_t> gradients;
-  for (const auto& [call, at] : plan_.gradient_changes) {
-    const auto* parameter = at.parameter.unsafeGetTensorImpl();
-    const auto former = gradients.find(parameter);
-    if (former != gradients.end()) last_use[former->second] = std::max(last_use[former->second], call - 1);
-    if (former != gradients.end()) gradients.erase(former);
-    if (at.gradient.defined()) gradients.emplace(parameter, ids.at(at.gradient.storage().unsafeGetStorageImpl()));
-  }
-  return last_use;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);
 }
 
 }  // namespace yoke::train::detail

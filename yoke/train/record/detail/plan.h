@@ -3,6 +3,8 @@
 // Each memory (StorageImpl) that the step has touched has a stand-in of the plan's own, and each call of an operator
 // has arguments that were made once and refer to stand-ins. A replay gives the stand-ins their memory: that of the
 // inputs and of the program's tensors before the first call, that of a result when its operator has run.
+//
+// On a GPU, each run of operators without a host call between them is captured as one graph, which a replay starts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/dist/plug.h"
 #include "yoke/train/detail/recording.h"
 
 namespace yoke::train::detail {
@@ -36,8 +39,9 @@ struct Memory {
   size_t input = 0;                                    ///< Only of kInput.
   bool is_kept = false;  ///< Made and kept after the step: it belongs to an output or to a gradient.
   bool is_written = false;
-  size_t maker = 0;       ///< The index of the call that makes it.
-  bool is_fixed = false;  ///< Made and never released, for direct calls.
+  c10::ScalarType dtype = c10::ScalarType::Byte;  ///< Of the first tensor that the step had in it.
+  size_t maker = 0;                               ///< The index of the call that makes it.
+  bool is_fixed = false;                          ///< Made and never released, for direct calls.
 };
 
 /// A gradient at one moment of the step.
@@ -57,6 +61,9 @@ struct RecordedCall {
   // Found when the recording is complete.
   std::vector<size_t> releases;  ///< Memories that no later call reads.
   std::function<void()> direct;  ///< If set, it takes the place of the operator (kernels.h).
+  /// If set, this and the following calls, together so many.
+  std::shared_ptr<dist::DeviceGraph> graph;
+  size_t num_captured = 0;
 };
 
 /// A gradient as the step finds it.
@@ -98,6 +105,7 @@ struct InputSpec {
   c10::SmallVector<int64_t, 4> sizes, strides;
   c10::DispatchKeySet keys;  ///< Also says whether the tensor is dense, and whether it is lazily negated or conjugated.
   c10::ScalarType dtype;
+  c10::Device device;
   int64_t offset = 0;
 };
 
@@ -114,6 +122,10 @@ class Plan {
   Plan& operator=(Plan&&) = default;
 
   bool fits(at::TensorList inputs) const;
+
+  /// Captures all operators, which do not run, for replays on a GPU. Throws if that is not possible. `inputs` fit.
+  void capture(dist::GraphMaker& maker, at::TensorList inputs);
+  bool is_captured() const { return is_captured_; }
 
   /// Why a replay would be wrong, because the program has replaced something; empty if it has not.
   std::string why_stale();
@@ -133,18 +145,29 @@ class Plan {
   std::vector<Watched> watched;
   std::vector<std::weak_ptr<const void>> owners;  ///< Of functions that host calls run.
   std::vector<std::shared_ptr<StepCommunication>> communications;
-  bool grad_mode = true, is_autocast = false;
+  bool grad_mode = true;
+  uint8_t autocast = 0;  ///< autocast_state()
 
  private:
   bool keeps_gradients();
   void bind(at::TensorList inputs);
   void run(RecordedCall& call);
   void leave_gradients(size_t call) const;
+  void release_after(const RecordedCall& call);
+  void keep_what_replays_find();
+  void copy_inputs(at::TensorList inputs);
 
   torch::jit::Stack stack_;
   std::vector<MadeGradient> made_gradients_;
-  bool has_counted_uses_ = false;
+  bool has_counted_uses_ = false, is_captured_ = false;
+  std::vector<at::Tensor> own_inputs_;  ///< Of a plan with graphs: the memory of each input, as one dimension.
 };
+
+/// Which kinds of devices have autocast, as bits.
+uint8_t autocast_state();
+
+/// The elements from a tensor's first to its last one in memory, with those between them, as one dimension.
+at::Tensor flat_memory(const at::Tensor& tensor);
 
 /// How many hooks a tensor has.
 size_t num_hooks(const at::Tensor& tensor);

@@ -16,7 +16,8 @@ namespace yoke::train::detail {
 /// operators run as they would without it.
 class Recorder final : public StepRecording {
  public:
-  Recorder();
+  /// All tensors of the step must be on `device`, the CPU or one with graphs.
+  explicit Recorder(c10::Device device);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -50,7 +51,10 @@ class Recorder final : public StepRecording {
   size_t memory_of(const at::Tensor& tensor);
   at::Tensor stand_in_for(const at::Tensor& tensor);
   c10::IValue stand_in_for(const c10::IValue& value);
-  const char* why_not_recordable(const at::Tensor& tensor) const;
+  std::string why_not_recordable(const at::Tensor& tensor) const;
+  c10::Allocator* allocator() const;
+  void refuse_what_graphs_lack();
+  void note_seed(const std::string& op, const at::Tensor& result);
   void refuse_operator(const c10::OperatorHandle& op, const std::string& reason);
   GradientAt gradient_of(const at::Tensor& parameter);
   void watch(const at::Tensor& tensor);
@@ -59,6 +63,7 @@ class Recorder final : public StepRecording {
   std::vector<size_t> last_uses() const;
   void stop();
 
+  const c10::Device device_;
   Plan plan_;
   std::string why_not_;
   bool is_postponed_ = false;
@@ -71,8 +76,9 @@ class Recorder final : public StepRecording {
   /// Parameters whose gradients are followed, and the gradients that they had at the last call.
   std::vector<std::pair<at::Tensor, const c10::TensorImpl*>> followed_;
   std::unordered_set<const c10::TensorImpl*> known_followed_;
+  std::unordered_set<const c10::StorageImpl*> seeds_;  ///< On the CPU, although the step is on a GPU: note_seed().
   StepRecording* outer_ = nullptr;
-  bool was_on_ = false;
+  bool was_on_ = false, was_multithreaded_ = false;
 };
 
 /// During its lifetime, the recording on this thread is told of operators that communicate, although it does not
