@@ -56,6 +56,8 @@ const std::vector<Failure>& failures() {
       {"other_size", "was in another collective than the others"},
       {"other_dtype", "was in another collective than the others"},
       {"alone", "was in another collective than the others"},
+      {"message", "(waited for a message to or from rank|had not entered)"},
+      {"shared", "(failed first|exited with code 75)"},
       {"skip", "(was in another collective than the others|exited with code 69)"},
   };
   return all;
@@ -155,6 +157,35 @@ TEST_F(Campaign, NoInnocentRankIsNamed) {
     fmt::print("{:14} {:3} times; until the launcher had ended: median {:.2f} s, most {:.2f}\n", kind, all.size(),
                all[all.size() / 2], all.back());
   }
+}
+
+// All ranks end with the same error, and any of them may be the first one.
+TEST(Culprit, IsTheRankWhoseErrorAllRanksRepeat) {
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto result = test::run({.argv = {YOKE_COMMAND, "run", "--preload", "-n", "3", "--", YOKE_FAILING_RANK,
+                                            "shared", std::to_string(rank), "2"}});
+    EXPECT_EQ(result.exit_code, 75);
+    EXPECT_THAT(result.err, ContainsRegex(fmt::format("yoke run: rank {0} failed: .*no rice on the disk.*\n"
+                                                      "yoke run: rank {0} \\(pid [0-9]+\\) (failed first; then "
+                                                      "rank|exited with code 75)",
+                                                      rank)));
+  }
+}
+
+TEST(Culprit, IsTheRankThatAloneWaitsForAMessage) {
+  const auto result = test::run({.argv = {YOKE_COMMAND, "run", "--preload", "-n", "4", "--grace", "3", "--",
+                                          YOKE_FAILING_RANK, "message", "2", "5", "8000"}});
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_THAT(last_line(result.err),
+              ContainsRegex("^yoke run: rank 2 \\(pid [0-9]+\\) (waited for a message to or from "
+                            "rank 3, while ranks 0, 1 and 3 waited in|had not entered)"));
+}
+
+TEST(Culprit, IsTheStoppedRankUnderReplace) {
+  const auto result = test::run({.argv = {YOKE_COMMAND, "run", "-n", "3", "--replace", "2", "--grace", "3", "--",
+                                          YOKE_FAILING_RANK, "stop", "1", "5", "8000"}});
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_THAT(last_line(result.err), ContainsRegex("^yoke run: rank 1 \\(pid [0-9]+\\) had been stopped for"));
 }
 
 /// As without --replace, where the others wait until it has ended.

@@ -25,8 +25,10 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/contract/program.h"
+#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 
 namespace {
@@ -102,7 +104,9 @@ const std::map<std::string, std::function<void(World&)>>& failures() {
       {"other_size", [](World& world) { world.all_reduce(at::full({999}, 1.0)); }},
       {"other_dtype", [](World& world) { world.all_reduce(at::full({1000}, 1, at::kLong)); }},
       {"alone", [](World& world) { world.all_gather_text("as if it saved"); }},
-      {"skip", [](World&) {}},  // see main
+      {"message", [](World& world) { world.receive(at::full({4}, 1.0), (world.rank() + 1) % world.size()); }},
+      {"skip", [](World&) {}},    // see train
+      {"shared", [](World&) {}},  // see train
   };
   return all;
 }
@@ -114,6 +118,11 @@ void train(World& world, const std::string& kind, int64_t failing, int64_t faili
     const bool fails = world.rank() == failing && step == failing_step;
     if (fails) say("failing");
     if (fails) failures().at(kind)(world);
+    if (kind == "shared" && step == failing_step) {
+      yoke::dist::on_all_ranks(world, "the checkpoint was not written", [&] {
+        if (fails) throw yoke::Error(yoke::ErrorCode::kUnavailable, "no rice on the disk");
+      });
+    }
     if (!fails || kind != "skip") world.all_reduce(tensor);
     if (step == 0) say(fmt::format("ready {}", getpid()).c_str());
     if (step % 7 == 3) world.barrier();

@@ -1,9 +1,10 @@
 // A training in a Run, for tests of what it says about its steps and its memory.
 //
-//   watched_program FOLDER leak|cache|late
+//   watched_program FOLDER leak|cache|late|rate|log
 //
 // leak: rank 1 keeps 160 KiB of each step. cache: it keeps as much in the first half of the first epoch, and 64 MiB
-// of the first evaluation. late: its forward takes 6 ms longer.
+// of the first evaluation. late: its forward takes 6 ms longer. rate: its learning rate is
+// another one, which is found after step 20. log: it logs a figure less often.
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
@@ -18,13 +19,17 @@ int main(int argc, char** argv) {
   return yoke::run_program("watched_program", [&] {
     if (argc != 3) throw yoke::Error(yoke::ErrorCode::kInvalidArgument, "usage: watched_program FOLDER CASE");
     const std::string name = argv[2];
-    const int64_t num_steps = name == "late" ? 200 : 500;
+    const bool fails = name == "rate" || name == "log";
+    const int64_t num_steps = fails ? 20 : name == "late" ? 200 : 500;
     at::set_num_threads(1);
     yoke::dist::World world;
-    train::Run run(world, {.folder = argv[1], .watch_every = std::chrono::milliseconds(500)});
+    train::Run run(world, {.folder = argv[1],
+                           .watch_every = std::chrono::milliseconds(500),
+                           .check_replicas_every = name == "rate" ? 20 : 0});
     torch::nn::Linear model(8, 1);
     train::DistributedDataParallel net(model, world);
-    train::Sgd optimizer(net, {.lr = 0.01});
+    const bool is_odd = fails && world.rank() == 1;
+    train::Sgd optimizer(net, {.lr = name == "rate" && is_odd ? 0.02 : 0.01});
     const auto x = at::randn({num_steps * world.size(), 8});
     train::Loader loader(train::Samples{.data = x, .target = x.sum(1, true)}, world, {.batch_size = 1});
     run.state().add("model", net).add("optimizer", optimizer);
@@ -35,6 +40,7 @@ int main(int argc, char** argv) {
         optimizer.zero_grad();
         at::mse_loss(net(batch.data), batch.target).backward();
         optimizer.step();
+        if (fails && !(is_odd && name == "log" && run.step() == 10)) run.log("loss", 1.0);
         const bool keeps = name == "leak" || (name == "cache" && run.step() < num_steps / 2);
         if (keeps && world.rank() == 1) kept.push_back(at::ones({160 << 10}, at::kByte));
       }

@@ -45,5 +45,20 @@ TEST(WatchedProgram, SaysNothingLaterOfWhatGrowsAtFirstOrOnce) {
   EXPECT_THAT(output_of("cache", folder.path("run")), Not(ContainsRegex("grows by [^;\n]*\n")));
 }
 
+// All ranks end with the same error, and any of them may be the first one.
+TEST(WatchedProgram, TheLastLineNamesTheRankThatDiffers) {
+  const TemporaryFolder folder;
+  const auto error_of = [&](const std::string& name) {
+    const auto result = run({.argv = {YOKE_COMMAND, "run", "-n", "3", "--", YOKE_WATCHED, folder.path(name), name}});
+    EXPECT_NE(result.exit_code, 0);
+    return result.err;
+  };
+  EXPECT_THAT(error_of("rate"), ContainsRegex("yoke run: rank 1 .pid [0-9]+. differs from the others after step 20; "
+                                              "then .* exited with code 69; stopped the 2 other ranks\n$"));
+  EXPECT_THAT(error_of("log"),
+              ContainsRegex("yoke run: rank 1 .pid [0-9]+. differs from the others in the figures that "
+                            "are logged; then .* exited with code 64; stopped the 2 other ranks\n$"));
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -20,6 +20,7 @@
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/contract/failure_place.h"
+#include "yoke/contract/shared_failure.h"
 
 namespace yoke {
 namespace {
@@ -128,6 +129,8 @@ struct NotedCause {
   std::mutex mutex;
   std::string message;
   FailureCause cause;
+  std::string shared_message;
+  FailureCause shared_cause;
 };
 
 NotedCause& noted_cause() {
@@ -138,8 +141,9 @@ NotedCause& noted_cause() {
 FailureCause cause_of(const std::string& message) {
   auto& noted = noted_cause();
   const std::lock_guard lock(noted.mutex);
-  const bool is_known = !noted.message.empty() && message.find(noted.message) != message.npos;
-  return is_known ? noted.cause : FailureCause{};
+  const auto is_known = [&](const std::string& text) { return !text.empty() && message.find(text) != message.npos; };
+  if (is_known(noted.message)) return noted.cause;
+  return is_known(noted.shared_message) ? noted.shared_cause : FailureCause{};
 }
 
 /// A job of which all ranks end so looks complete.
@@ -243,6 +247,17 @@ void forget_failure_cause() noexcept {
   auto& noted = noted_cause();
   const std::lock_guard lock(noted.mutex);
   noted.message.clear();
+  noted.shared_message.clear();
+}
+
+void note_shared_failure(std::string message, std::vector<int64_t> ranks, std::string what) {
+  auto& noted = noted_cause();
+  const std::lock_guard lock(noted.mutex);
+  const auto& before = noted.shared_message;
+  // An error within this one knows more.
+  if (!before.empty() && message != before && message.find(before) != message.npos) return;
+  noted.shared_message = std::move(message);
+  noted.shared_cause = {std::move(ranks), std::move(what), FailureCause::Kind::kDiffers};
 }
 
 void record_uncaught_exceptions() {

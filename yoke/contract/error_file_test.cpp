@@ -14,6 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
+#include "yoke/contract/shared_failure.h"
 
 namespace yoke {
 namespace {
@@ -66,6 +67,28 @@ TEST_F(ErrorFile, OfAnErrorHasTheCauseThatWasNotedForIt) {
   };
   EXPECT_EQ(cause_of("timed out: rank 3 has not come; reported before"), std::vector<int64_t>{3});
   EXPECT_EQ(cause_of("another error"), std::vector<int64_t>{});
+}
+
+TEST_F(ErrorFile, OfAnErrorThatAllRanksThrowNamesThoseToBlame) {
+  const auto cause_of = [&](const std::string& error) {
+    std::filesystem::remove(path_);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);
+      note_shared_failure("not saved: rank 2: no room", {2}, "failed first");
+      note_shared_failure("a replica: not saved: rank 2: no room", {0, 1}, "failed together");
+      if (error.empty()) std::exit(0);  // the program has caught it, and gone on
+      _exit(record_failure("E", error) ? 0 : 1);
+    }
+    EXPECT_EQ(wait_for_child(pid), 0);
+    const auto report = read_error_file(path_);
+    return report ? std::optional(report->cause) : std::nullopt;
+  };
+  const FailureCause known{{2}, "failed first", FailureCause::Kind::kDiffers};
+  EXPECT_EQ(cause_of("not saved: rank 2: no room"), known);
+  EXPECT_EQ(cause_of("a replica: not saved: rank 2: no room"), known) << "the inner one knows more";
+  EXPECT_EQ(cause_of("another"), FailureCause());
+  EXPECT_EQ(cause_of(""), std::nullopt);
 }
 
 // torchrun shows py_callstack, even an empty one, and the message only if there is none.

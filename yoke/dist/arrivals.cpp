@@ -343,14 +343,25 @@ Explanation Arrivals::describe(size_t group, bool is_lost, const std::vector<int
           cause_of_wait({counted.sequence(), ""}, rank_, {}, {}, is_lost, culprits)};
 }
 
-std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
+Explanation Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report(is_lost, [&](bool has_ended) {
+  FailureCause cause;
+  if (!is_lost) cause = {{peer}, "had not answered a message"};
+  auto text = with_report(is_lost, [&](bool has_ended) {
     if (has_ended) return fmt::format("rank {} has probably ended", peer);
-    return fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, read(counted)[peer].number,
-                       counted.name, counted.sequence());
+    auto calls = read(counted);
+    const auto own = counted.sequence();
+    auto where =
+        fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, calls[peer].number, counted.name, own);
+    if (is_lost) return where;
+    cause = cause_of_message(own, rank_, peer, calls);
+    if (cause.kind != FailureCause::Kind::kDiffers) return where;
+    std::erase_if(calls, [&](const auto& one) { return one.first == rank_; });
+    const auto known = describe_calls(calls);
+    return known.empty() ? where : fmt::format("{}; {}", where, known);
   });
+  return {std::move(text), std::move(cause)};
 }
 
 std::optional<Explanation> Arrivals::mismatch() const {
@@ -464,6 +475,28 @@ Explanation explain_silence(const Call& own, int64_t rank, int64_t silent, const
                   "at `yoke ps` there",
                   silent, host.empty() ? "" : " on " + host, silent),
       {{silent}, fmt::format("gave no answer to rank {} in {}, as behind a network that is cut", rank, name_of(own))}};
+}
+
+FailureCause cause_of_message(uint64_t own, int64_t rank, int64_t peer, const std::map<int64_t, Call>& calls) {
+  const FailureCause of_peer{{peer}, "had not answered a message"};
+  const auto call = calls.find(peer);
+  if (call == calls.end() || call->second.number <= own) return of_peer;
+  std::vector<int64_t> others;
+  for (const auto& [other, one] : calls) {
+    if (other == rank) continue;
+    if (one.number != call->second.number || one.kind != call->second.kind) return of_peer;
+    others.push_back(other);
+  }
+  const auto where = name_of(call->second);
+  if (others.size() == 1) {
+    return {{std::min(rank, peer), std::max(rank, peer)},
+            fmt::format("waited for each other: rank {} for a message, and rank {} in {}", rank, peer, where),
+            FailureCause::Kind::kDiffers};
+  }
+  return {
+      {rank},
+      fmt::format("waited for a message to or from rank {}, while {} waited in {}", peer, list_ranks(others), where),
+      FailureCause::Kind::kDiffers};
 }
 
 FailureCause cause_of_difference(const std::map<int64_t, Call>& calls) {

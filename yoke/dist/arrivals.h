@@ -87,8 +87,8 @@ class Arrivals {
   /// `culprits`: ranks of the World that are known to have ended, or to go on no further.
   Explanation describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits = {}) const;
   /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
-  /// arrived.
-  std::string describe_peer(size_t group, int64_t peer, bool is_lost) const;
+  /// arrived. It has a cause only if no connection was lost.
+  Explanation describe_peer(size_t group, int64_t peer, bool is_lost) const;
   /// Returns the failure that another rank has reported, to follow a sentence: "; reported before: ..."; or nothing.
   std::string heard() const;
   /// Returns whether this rank has read another rank's report.
@@ -197,6 +197,10 @@ FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t
 /// Pure. Why this rank, `rank`, has ended its call `own`: its connection to the rank `silent` gives no answer. `host`:
 /// of that rank; may be empty.
 Explanation explain_silence(const Call& own, int64_t rank, int64_t silent, const std::string& host);
+
+/// Pure. This rank, `rank`, has entered `own` collectives, and has waited in vain for a message to or from `peer`. If
+/// the peer is in the same collective as all the others, a later one, this rank is to blame; of two, both.
+FailureCause cause_of_message(uint64_t own, int64_t rank, int64_t peer, const std::map<int64_t, Call>& calls);
 
 /// Pure. Of ranks that wait in different calls, those that are not in the call of most; all of them if there
 /// is no such call.

@@ -367,10 +367,29 @@ TEST(Arrivals, ATimeoutElsewhereExplainsALostConnection) {
       first.describe(0, /*is_lost=*/true).text,
       testing::EndsWith(
           "rank 2 has not arrived (it is at collective 1); reported before: rank 1: collective 2 timed out after 9 s"));
-  EXPECT_EQ(first.describe_peer(0, 2, /*is_lost=*/true),
+  EXPECT_EQ(first.describe_peer(0, 2, /*is_lost=*/true).text,
             "rank 2 is at collective 1, and this rank at 2; reported before: rank 1: collective 2 timed out after 9 s");
   EXPECT_THAT(first.describe(0, /*is_lost=*/false).text, testing::Not(testing::HasSubstr("reported before")));
   EXPECT_TRUE(first.has_heard());
+}
+
+TEST(Arrivals, ARankThatAloneWaitsForAMessageIsToBlame) {
+  using Kind = FailureCause::Kind;
+  const Call step{44, "a step"}, before{43, "a step"};
+  const FailureCause of_peer{{3}, "had not answered a message"};
+  EXPECT_EQ(
+      cause_of_message(43, 2, 3, {{0, step}, {1, step}, {2, before}, {3, step}}),
+      (FailureCause{{2},
+                    "waited for a message to or from rank 3, while ranks 0, 1 and 3 waited in a step (collective 44)",
+                    Kind::kDiffers}));
+  EXPECT_EQ(cause_of_message(43, 2, 3, {{0, step}, {1, before}, {2, before}, {3, step}}), of_peer);
+  EXPECT_EQ(cause_of_message(43, 2, 3, {{0, before}, {1, before}, {2, before}, {3, before}}), of_peer);
+  EXPECT_EQ(cause_of_message(44, 2, 3, {{0, step}, {1, step}, {2, step}, {3, before}}), of_peer);
+  EXPECT_EQ(cause_of_message(43, 2, 3, {{2, before}}), of_peer);
+  EXPECT_EQ(cause_of_message(43, 1, 0, {{0, step}, {1, before}}),
+            (FailureCause{{0, 1},
+                          "waited for each other: rank 1 for a message, and rank 0 in a step (collective 44)",
+                          Kind::kDiffers}));
 }
 
 // A collective asks for it while it waits, and the store's server may be busy or stopped.

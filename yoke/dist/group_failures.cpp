@@ -91,11 +91,10 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
       fmt::print(stderr, "{}\n", cut.what());
       throw cut;
     }
-    const auto who = other < 0 ? arrivals.describe(impl_->place, lost, culprits)
-                               : Explanation{arrivals.describe_peer(impl_->place, other, lost)};
+    const auto who =
+        other < 0 ? arrivals.describe(impl_->place, lost, culprits) : arrivals.describe_peer(impl_->place, other, lost);
     check_same_calls();  // the connection may have broken because another rank has found this out and ended
-    note_failure_cause(who.text,
-                       other >= 0 && timed_out ? FailureCause{{other}, "had not answered a message"} : who.cause);
+    note_failure_cause(who.text, who.cause);
     if (timed_out) {  // reported, because ranks that began to wait later lose their connections to this one
       const Error timeout(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
                           std::chrono::duration<double>(job_->timeout).count(), who.text);

@@ -4,7 +4,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/shared_failure.h"
 #include "yoke/dist/error_text.h"
+#include "yoke/dist/odd_ranks.h"
 
 namespace yoke::dist {
 
@@ -26,9 +28,21 @@ void on_all_ranks(Group& group, const std::string& what, const std::function<voi
   }
   const auto place = fmt::format("{}:{}\n", base_name(file), line);
   const auto reports = group.all_gather_text(place + report);
-  if (error) std::rethrow_exception(error);
+  std::vector<int64_t> failed;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].starts_with(place) && reports[rank].size() > place.size()) failed.push_back(group.ranks()[rank]);
+  }
+  const auto* const how = failed.size() == 1 ? "failed first" : "failed together";
+  if (error) {
+    if (failed.size() > 1) note_shared_failure(report.substr(1), failed, how);
+    std::rethrow_exception(error);
+  }
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     if (reports[rank].starts_with(place)) continue;
+    std::vector<std::string> places;
+    for (const auto& text : reports) places.push_back(text.substr(0, text.find('\n')));
+    note_odd_ranks(fmt::format("{}: rank {} has called something else", what, group.ranks()[rank]), places,
+                   group.ranks(), "the calls that they make");
     group.fail(Error(ErrorCode::kFailedPrecondition,
                      "{}: rank {} has called something else at the same time: functions such as CheckpointFolder::save "
                      "are collective; call them on all ranks, in the same order, and not only on rank 0",
@@ -37,7 +51,9 @@ void on_all_ranks(Group& group, const std::string& what, const std::function<voi
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const auto text = reports[rank].substr(place.size());
     if (text.empty()) continue;
-    throw Error(static_cast<ErrorCode>(text[0] - 'A'), "{}: rank {}: {}", what, group.ranks()[rank], text.substr(1));
+    const auto message = fmt::format("{}: rank {}: {}", what, group.ranks()[rank], text.substr(1));
+    note_shared_failure(message, failed, how);
+    throw Error(static_cast<ErrorCode>(text[0] - 'A'), "{}", message);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/odd_ranks.h"
 
 namespace yoke::dist {
 
@@ -40,8 +41,10 @@ void check_same_on_all_ranks(Group& group, const NamedTensors& tensors, const st
   const auto texts = group.all_gather_text(describe_tensors(tensors) + options);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the model or its options differ between ranks: on rank {} {}",
-                group.ranks()[rank], first_difference(texts[0], texts[rank], group.ranks()[0]));
+    const auto message = fmt::format("the model or its options differ between ranks: on rank {} {}",
+                                     group.ranks()[rank], first_difference(texts[0], texts[rank], group.ranks()[0]));
+    note_odd_ranks(message, texts, group.ranks(), "the model or its options");
+    throw Error(ErrorCode::kInvalidArgument, "{}", message);
   }
 }
 

@@ -98,7 +98,7 @@ class Agent : public Launcher {
   void on_event(Node&, const NodeEvent& event) override {
     note(event);
     if (event.kind == Kind::kExited) facts_.wait_statuses[event.rank] = event.value;
-    if (event.kind == Kind::kReport && event.report) facts_.reports.emplace(event.rank, *event.report);
+    if (event.kind == Kind::kReport && event.report) facts_.reports.insert_or_assign(event.rank, *event.report);
     if (event.kind == Kind::kEnded) has_ended_ = true;
     const bool has_not_started = event.kind == Kind::kRefused && event.rank < 0;
     if (event.kind == Kind::kDone || has_not_started) is_running_ = false;

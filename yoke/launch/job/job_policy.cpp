@@ -89,6 +89,10 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kLeftBehind: tell(ranks_.on_left_behind(event.pid, on_host(member))); break;
     case Kind::kGuardianLost: on_guardian_lost(id, member, event.pid, now); break;
     case Kind::kReport:
+      if (event.value != 0) {
+        if (event.report) ranks_.on_early_report(event.rank, *event.report);
+        break;
+      }
       ranks_.on_report(event.rank, {.num_steps = event.num_steps,
                                     .error = event.report,
                                     .log = event.text.empty() ? "" : member.path_of(event.text),

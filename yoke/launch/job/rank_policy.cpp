@@ -172,6 +172,9 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
     for (const auto& [other, then] : attempt_.left) facts.left[other] = time_since(then);
   }
   attempt_.facts.wait_statuses[rank] = wait_status;
+  if (wait_status == SIGKILL && attempt_.state == State::kStopping && attempt_.failure) {
+    attempt_.facts.killed[rank] = more;
+  }
   if (wait_status == 0) {
     if (attempt_.state == State::kRunning && !attempt_.alive.empty()) attempt_.left.emplace_back(rank, now);
     return {};
@@ -313,11 +316,16 @@ RankPolicy::Decision RankPolicy::on_refused(int exit_code, const std::string& wh
   return fail(exit_code, why, now);
 }
 
-/// A rank that gives up because it has lost another one may end before that one. Then the status is that of the other.
+/// A rank that has lost another one may end before that one. If the other was killed by SIGKILL, the status says so. If
+/// the first one gave up because of the loss, the status is that of the other, too.
 /// If that was stopped while it ended, it is that of an exception.
 int RankPolicy::exit_code() const {
   const auto& failure = attempt_.failure;
   const auto given_up = exit_status(ErrorCode::kUnavailable);
+  if (failure && !attempt_.facts.killed.empty() && attempt_.exit_code == shell_status(failure->wait_status) &&
+      find_culprit(attempt_.facts).was_killed) {
+    return shell_status(SIGKILL);
+  }
   if (!failure || attempt_.exit_code != given_up || shell_status(failure->wait_status) != given_up) {
     return attempt_.exit_code;
   }
@@ -404,16 +412,25 @@ RankPolicy::Decision RankPolicy::on_time(Time now) {
   const auto left = attempt_.stopped_at + options_.grace - now;
   if (left.count() > 0) {
     attempt_.noticed = true;
+    auto facts = attempt_.facts;
+    facts.num_running = num_alive();
     return {Order::kNone, 0,
-            fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, attempt_.cause,
-                        format_duration(left),
-                        attempt_.alive.empty() ? "processes that the ranks started"
-                                               : counted(static_cast<int64_t>(attempt_.alive.size()), "rank"))};
+            fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name,
+                        describe_cause(attempt_.failure ? find_culprit(facts) : Culprit()), format_duration(left),
+                        describe_running())};
   }
   attempt_.state = State::kKilled;
   attempt_.grace_is_over = true;
   attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
   return {Order::kKill};
+}
+
+std::string RankPolicy::describe_running() const {
+  const auto& alive = attempt_.alive;
+  if (alive.empty()) return "processes that the ranks started";
+  const auto pid = attempt_.pids.find(*alive.begin());
+  if (alive.size() > 1 || pid == attempt_.pids.end()) return these_ranks({alive.begin(), alive.end()});
+  return describe(pid->first, pid->second);
 }
 
 bool RankPolicy::will_begin_again() const {
@@ -438,11 +455,16 @@ void RankPolicy::on_report(int64_t rank, const RankReport& report) {
   if (report.num_steps) attempt_.steps[rank] = *report.num_steps;
   auto& facts = attempt_.facts;
   if (report.error) {
-    facts.reports.emplace(rank, *report.error);
+    facts.reports.insert_or_assign(rank, *report.error);
   } else if (!report.last_line.empty()) {
     facts.last_lines[rank] = report.last_line;
   }
   if (!report.log.empty()) facts.logs[rank] = report.log;
+}
+
+void RankPolicy::on_early_report(int64_t rank, const ErrorReport& report) {
+  // Another process may be taking the place of that rank, and then this is no failure.
+  if (attempt_.state != State::kRunning) attempt_.facts.reports.insert_or_assign(rank, report);
 }
 
 std::optional<RankPolicy::Restart> RankPolicy::begin_again() {
@@ -488,22 +510,22 @@ std::string RankPolicy::describe_caught() const {
       fit(printable(facts.reports.at(first).message), kMaxCaughtColumns));
 }
 
+std::string RankPolicy::describe_cause(const Culprit& culprit) const {
+  if (culprit.what.empty()) return attempt_.cause;
+  const auto first = describe(culprit) + "; then ";
+  if (culprit.ranks != std::vector{attempt_.failure->rank}) return first + attempt_.cause;
+  // It is named once.
+  const auto name = describe(attempt_.failure->rank, attempt_.failure->pid);
+  if (attempt_.cause.starts_with(describe(culprit))) return attempt_.cause;
+  return first + (attempt_.cause.starts_with(name) ? "it" + attempt_.cause.substr(name.size()) : attempt_.cause);
+}
+
 std::string RankPolicy::reason() const {
   std::string line;
   if (attempt_.cause.empty()) line = describe_caught();
   if (!attempt_.cause.empty()) {
     const auto culprit = attempt_.failure ? find_culprit(attempt_.facts) : Culprit();
-    auto first = culprit.what.empty() ? "" : describe(culprit) + "; then ";
-    auto then = attempt_.cause;
-    if (!first.empty() && culprit.ranks == std::vector{attempt_.failure->rank}) {  // named once
-      const auto name = describe(attempt_.failure->rank, attempt_.failure->pid);
-      if (then.starts_with(describe(culprit))) {
-        first.clear();
-      } else if (then.starts_with(name)) {
-        then = "it" + then.substr(name.size());
-      }
-    }
-    line = fmt::format("{}: {}{}", options_.name, first, then);
+    line = fmt::format("{}: {}", options_.name, describe_cause(culprit));
     const auto left = ranks_of(attempt_.left);
     if (!left.empty() && attempt_.num_stopped > 0 && culprit.ranks != std::vector{left.front()}) {
       line += fmt::format(" ({} had ended with status 0, {}{} before)", these_ranks(left),

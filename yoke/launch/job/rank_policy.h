@@ -127,7 +127,9 @@ class RankPolicy {
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
   std::optional<Time> next_time() const;  ///< When on_time() must be called.
 
+  /// What a rank has left is known when all have ended. A report may come before, when a rank has just ended.
   void on_report(int64_t rank, const RankReport& report);
+  void on_early_report(int64_t rank, const ErrorReport& report);
   /// Whether a rank keeps a state of its training. Only known of jobs with spares.
   void on_keeps(int64_t rank, bool keeps);
 
@@ -162,6 +164,9 @@ class RankPolicy {
   bool will_begin_again() const;  ///< Whether a restart follows when all ranks have ended, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
   std::string describe(const Culprit& culprit) const;
+  /// Returns "rank 3 had been stopped; then rank 0 exited with code 124", of the culprit and the cause of the end.
+  std::string describe_cause(const Culprit& culprit) const;
+  std::string describe_running() const;
   std::string describe_caught() const;
   struct Stay;
   bool is_told(const Stay& stay) const;

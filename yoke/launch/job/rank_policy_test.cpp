@@ -273,7 +273,7 @@ TEST(RankPolicy, WaitsForTheGraceThenKills) {
   ASSERT_EQ(policy.next_time(), kStart + seconds(1));
   const auto notice = policy.on_time(kStart + seconds(1));
   EXPECT_EQ(notice.order, Order::kNone);
-  EXPECT_THAT(notice.notice, HasSubstr("waiting up to 9.0 s for 1 rank to stop"));
+  EXPECT_THAT(notice.notice, HasSubstr("waiting up to 9.0 s for rank 2 (pid 12) to stop"));
   ASSERT_EQ(policy.next_time(), kStart + seconds(10));
   EXPECT_EQ(policy.on_time(kStart + seconds(10)).order, Order::kKill);
   EXPECT_EQ(policy.next_time(), std::nullopt);

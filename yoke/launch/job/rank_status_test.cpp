@@ -45,6 +45,45 @@ TEST_F(RankStatus, IsThatOfTheFirstOneIfThatDidNotGiveUp) {
   EXPECT_EQ(policy_.exit_code(), 9);
 }
 
+// It takes seconds to give its memory back, and the one that lost it ends before.
+TEST_F(RankStatus, IsThatOfARankThatIsKilledForWantOfMemory) {
+  for (const std::string why : {" for want of memory", ""}) {
+    RankPolicy policy({.num_ranks = 2});
+    for (const int64_t rank : {0, 1}) policy.on_started(rank, 10 + static_cast<int>(rank));
+    policy.on_exited({0, 10, SIGABRT}, kNow);
+    policy.on_exited({1, 11, SIGKILL, why}, kNow);
+    policy.on_report(0, {.error = ErrorReport{"collective 7 lost its connection to another rank", "", {}}});
+    EXPECT_EQ(policy.exit_code(), 137);
+    EXPECT_EQ(policy.reason(), "yoke run: rank 1 (pid 11) was killed by SIGKILL" + why +
+                                   "; then rank 0 (pid 10) was killed by SIGABRT; stopped the other rank");
+  }
+}
+
+TEST_F(RankStatus, IsNotThatOfARankThatTheLauncherKills) {
+  policy_.on_exited({0, 10, W_EXITCODE(124, 0)}, kNow);
+  policy_.on_report(0, {.error = ErrorReport{"collective 7 lost its connection to another rank", "", {}}});
+  policy_.on_time(*policy_.next_time());
+  ASSERT_EQ(policy_.on_time(*policy_.next_time()).order, Order::kKill);
+  policy_.on_exited({1, 11, SIGKILL}, kNow);
+  EXPECT_EQ(policy_.exit_code(), 124);
+}
+
+TEST_F(RankStatus, IsSaidWithTheCulpritWhileOthersAreToldToEnd) {
+  policy_.on_started(2, 12);
+  policy_.on_exited({0, 10, W_EXITCODE(124, 0)}, kNow);
+  policy_.on_early_report(0, {.message = "timed out", .time = {}, .cause = {{1}, "had not entered collective 7"}});
+  EXPECT_EQ(
+      policy_.on_time(*policy_.next_time()).notice,
+      "yoke run: rank 1 (pid 11) had not entered collective 7; then rank 0 (pid 10) exited with code 124; waiting "
+      "up to 9.0 s for ranks 1-2 to stop; Ctrl-C kills at once");
+}
+
+// Its place is taken, and what it left there is no failure of the job.
+TEST_F(RankStatus, IsNotThatOfAnEarlyReportOfARankThatIsReplaced) {
+  policy_.on_early_report(0, {"sizes differ", "", {}});
+  EXPECT_TRUE(policy_.facts().reports.empty());
+}
+
 TEST_F(RankStatus, IsZeroButWhatRanksHaveCaughtIsSaid) {
   using std::chrono::seconds;
   policy_.on_exited({0, 10, 0}, kNow);

@@ -379,7 +379,8 @@ void LocalNode::handle(LoopTime now) {
   if (const auto next = states_.next_time(); next && now >= *next) {
     tell_states(states_.look(now));
     tell_who_keeps();
-    memory_kills_.look();
+    // A process with much memory takes seconds to end, so what was killed soon before the first failure counts on.
+    if (!has_failed_ || spec_.replacements > 0) memory_kills_.look();
   }
   reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();
@@ -428,6 +429,14 @@ void LocalNode::read_message() {
   }
   watch(event);
   tell(event);
+  if (event.kind == Kind::kExited && event.value != 0) tell_early_report(*plan);
+}
+
+/// While others still run, the user is told what this rank knows.
+void LocalNode::tell_early_report(const RankPlan& plan) {
+  auto report = read_error_file(plan.error_file);
+  if (!report) return;
+  tell({.kind = Kind::kReport, .rank = plan.rank, .value = 1, .text = plan.err.file, .report = std::move(report)});
 }
 
 void LocalNode::watch(NodeEvent& event) {

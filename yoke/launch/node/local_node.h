@@ -73,6 +73,7 @@ class LocalNode : public Node {
   void say_not_preloaded(const std::string& why);
   void read_message();
   void lose_guardian();
+  void tell_early_report(const RankPlan& plan);
   void watch(NodeEvent& event);
   void tell_states(const std::vector<ProcessStates::Change>& changes);
   void tell_who_keeps();

@@ -49,7 +49,8 @@ struct NodeEvent {
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid
-    kReport,        ///< A rank has ended. report: its error report; text: its log, or empty; num_steps
+    kReport,        ///< A rank has ended. report: its error report; text: its log, or empty; num_steps; value: 1 if
+                    ///< other ranks run, and another such report follows when all have ended
     kOnlyStore,     ///< Its ranks have ended; the process that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output and all reports of the ranks were delivered.

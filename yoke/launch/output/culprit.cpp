@@ -25,9 +25,10 @@ constexpr std::chrono::seconds kLongInKernel{2};
 /// TCPStore. Words of the system, such as "Broken pipe", count only beside the name of Gloo or the store: a rank may
 /// have had a pipe of its own.
 bool is_consequence(std::string_view text) {
-  if (contains_any(text, {"lost its connection to another rank", "ncclRemoteError",
-                          "remote process exited or there was a network error",
-                          "Watchdog caught collective operation timeout", "is killed by signal: Terminated"})) {
+  if (contains_any(
+          text, {"lost its connection to another rank", "ncclRemoteError",
+                 "remote process exited or there was a network error", "Watchdog caught collective operation timeout",
+                 "is killed by signal: Terminated", "ranks were lost, and the job is told to end"})) {
     return true;
   }
   // A rank of yoke says so also if it does not know whom it has waited for.
@@ -56,6 +57,23 @@ std::string_view last_line(const FailureFacts& facts, int64_t rank) {
 bool failed_because_of_another(const FailureFacts& facts, int64_t rank) {
   const auto report = facts.reports.find(rank);
   return report != facts.reports.end() ? is_consequence(report->second) : is_consequence(last_line(facts, rank));
+}
+
+/// Whether the report of a rank says that ranks differ, or repeats the error of another one. That is certain.
+bool is_certain(const FailureCause& cause) {
+  return !cause.ranks.empty() && cause.kind == FailureCause::Kind::kDiffers;
+}
+
+bool is_report_certain(const FailureFacts& facts, int64_t rank) {
+  const auto report = facts.reports.find(rank);
+  return report != facts.reports.end() && is_certain(report->second.cause);
+}
+
+/// Whether a rank wrote its report after it had been continued, to be ended.
+bool was_continued(const FailureFacts& facts, int64_t rank, const ErrorReport& report) {
+  const auto found = facts.states.find(rank);
+  if (found == facts.states.end() || (found->second.state != 'T' && found->second.state != 't')) return false;
+  return !facts.first_failure_at || report.time >= std::chrono::floor<std::chrono::seconds>(*facts.first_failure_at);
 }
 
 /// Whether a rank that another one names had ended by itself before the launcher told it to. It may have written its
@@ -88,11 +106,12 @@ std::optional<Obstacle> obstacle(const FailureFacts& facts, int64_t rank, std::o
                     found->second};
   }
   const auto found = facts.states.find(rank);
-  if (found == facts.states.end()) return std::nullopt;
+  // A rank that differs, for certain, may be in the kernel for a moment.
+  if (found == facts.states.end() || named == FailureCause::Kind::kDiffers) return std::nullopt;
   const auto& [state, lasts] = found->second;
   if (state == 't') return Obstacle{fmt::format("had been stopped by a debugger{}", for_time(lasts)), lasts};
   if (state == 'T') return Obstacle{fmt::format("had been stopped{} (SIGSTOP, Ctrl-Z)", for_time(lasts)), lasts};
-  if (state != 'D' || (!named && lasts < kLongInKernel)) return std::nullopt;
+  if (state != 'D' || lasts < kLongInKernel) return std::nullopt;
   return Obstacle{
       fmt::format("had waited in the kernel{}, as for a file system or a device that does not answer", for_time(lasts)),
       lasts};
@@ -113,6 +132,30 @@ FailureCause named_cause(const FailureFacts& facts, int64_t rank) {
   return cause;
 }
 
+/// The same, of the rank that failed first; if that names none, of another one.
+FailureCause first_named_cause(const FailureFacts& facts) {
+  auto cause = named_cause(facts, facts.first_exited);
+  for (const auto& [rank, _] : facts.reports) {
+    if (cause.ranks.empty()) cause = named_cause(facts, rank);
+  }
+  return cause;
+}
+
+/// A rank that was being ended by SIGKILL when others failed because of that. If the kernel did it for want of memory,
+/// that is certain; otherwise somebody may have lost patience with a rank that does not end.
+std::optional<Culprit> killed_before(const FailureFacts& facts, const FailureCause& cause, bool has_other_error) {
+  if (is_certain(cause)) return std::nullopt;
+  std::optional<Culprit> found;
+  for (const auto& [rank, why] : facts.killed) {
+    const bool is_named = std::ranges::find(cause.ranks, rank) != cause.ranks.end();
+    const bool is_lost = cause.ranks.empty() || (is_named && cause.kind == FailureCause::Kind::kEnded);
+    if (why.empty() && (!is_lost || has_other_error || found)) continue;
+    found = Culprit{.ranks = {rank}, .what = describe_wait_status(SIGKILL) + why, .was_killed = true};
+    if (!why.empty()) return found;
+  }
+  return found;
+}
+
 /// If all ranks but one say that they waited in vain, that one; otherwise none. They do not know whom they waited for,
 /// as with the backends of Python.
 FailureCause only_one_that_did_not_wait(const FailureFacts& facts) {
@@ -120,7 +163,7 @@ FailureCause only_one_that_did_not_wait(const FailureFacts& facts) {
   for (const auto& [rank, status] : facts.wait_statuses) {
     if (!failed_because_of_another(facts, rank)) cause.ranks.push_back(rank);
   }
-  const bool is_clear = cause.ranks.size() == 1 && facts.wait_statuses.size() > 2;
+  const bool is_clear = cause.ranks.size() == 1 && facts.wait_statuses.size() > 2 && facts.num_running == 0;
   return is_clear ? cause : FailureCause();
 }
 
@@ -143,9 +186,9 @@ int64_t root_cause(const FailureFacts& facts) {
   // A rank that loses its connection may end before the one that closed it, which writes its own error in these
   // moments.
   const bool is_echo = failed_because_of_another(facts, first);
-  if (time && is_echo) *time += std::chrono::seconds(2);
+  if (time && is_echo && !is_report_certain(facts, first)) *time += std::chrono::seconds(2);
   for (const auto& [rank, report] : facts.reports) {
-    if (is_consequence(report) || (time && report.time >= *time)) continue;
+    if (is_consequence(report) || (time && report.time >= *time) || was_continued(facts, rank, report)) continue;
     first = rank;
     time = report.time;
   }
@@ -158,12 +201,13 @@ int64_t root_cause(const FailureFacts& facts) {
 
 Culprit find_culprit(const FailureFacts& facts) {
   const auto first = root_cause(facts);
-  if (first != facts.first_exited) return {{first}, "failed first"};
-  if (!failed_because_of_another(facts, first)) return {{first}, ""};
-  auto cause = named_cause(facts, first);
-  for (const auto& [rank, report] : facts.reports) {
-    if (cause.ranks.empty()) cause = named_cause(facts, rank);
+  const bool is_echo = failed_because_of_another(facts, facts.first_exited);
+  auto cause = is_echo ? first_named_cause(facts) : FailureCause();
+  if (is_echo) {
+    if (auto killed = killed_before(facts, cause, first != facts.first_exited)) return *std::move(killed);
   }
+  if (first != facts.first_exited) return {{first}, "failed first"};
+  if (!is_echo) return {{first}, ""};
   for (const auto rank : cause.ranks) {
     if (auto known = obstacle(facts, rank, cause.kind)) return {{rank}, std::move(known->what)};
   }
@@ -188,6 +232,17 @@ Culprit find_culprit(const FailureFacts& facts) {
   if (cause.ranks.empty()) cause = only_one_that_did_not_wait(facts);
   if (!cause.ranks.empty()) return {cause.ranks, with_activity(facts, cause)};
   return {{first}, ""};
+}
+
+int64_t rank_to_show(const FailureFacts& facts) {
+  const auto first = root_cause(facts);
+  if (first != facts.first_exited || !is_report_certain(facts, first)) return first;
+  const auto cause = first_named_cause(facts);
+  if (!is_certain(cause) || cause.ranks.size() > 1) return first;
+  const auto report = facts.reports.find(cause.ranks.front());
+  const bool says_so =
+      report != facts.reports.end() && (is_certain(report->second.cause) || !is_consequence(report->second));
+  return says_so ? report->first : first;
 }
 
 }  // namespace yoke::launch

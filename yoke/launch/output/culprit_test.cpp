@@ -70,6 +70,13 @@ ErrorReport because_of(std::vector<int64_t> causes, int64_t time_s = 10) {
   return report;
 }
 
+/// A report that is certain: of ranks that differ, or of an error that all repeat.
+ErrorReport differing(std::vector<int64_t> ranks) {
+  auto report = error_at(10);
+  report.cause = {std::move(ranks), "differs", FailureCause::Kind::kDiffers};
+  return report;
+}
+
 constexpr int exit_with(int code) { return code << 8; }  // in the form of wait(2)
 constexpr int kWithCore = 0x80;
 
@@ -126,6 +133,63 @@ TEST(Culprit, IsTheEarliestCause) {
         .states = {{1, {'S'}}, {3, {'T', seconds(50)}}}},
        {1},
        "called something else"},
+      {"one that differs, and is in the kernel for a moment or long",
+       {.reports = {{0, differing({1})}}, .states = {{1, {'D', seconds(50)}}}},
+       {1},
+       "differs"},
+      {"one that is missed, and is in the kernel for a moment",
+       {.reports = {{0, because_of({1})}}, .states = {{1, {'D', milliseconds(100)}}}},
+       {1},
+       "had not entered collective 7"},
+      {"one that differs, which all say, beside one that is told to end",
+       {.reports = {{0, differing({1})}, {1, differing({1})}, {2, error_at(10)}, {3, differing({1})}}},
+       {1},
+       "differs"},
+      {"two that differ", {.reports = {{0, differing({1, 3})}, {3, differing({1, 3})}}}, {1, 3}, "differs"},
+      {"one whose error all others repeat",
+       {.reports = {{0, differing({2})}, {1, differing({2})}, {2, error_at(10)}}},
+       {2},
+       "differs"},
+      {"an error before ranks were seen to differ",
+       {.reports = {{0, differing({1})}, {2, error_at(9)}}},
+       {2},
+       "failed first"},
+      {"what a stopped rank reports when it is continued to end",
+       {.reports = {{0, because_of({2})}, {2, error_at(10)}}, .states = {{2, {'T', milliseconds(5700)}}}},
+       {2},
+       "had been stopped for 5.7 s (SIGSTOP, Ctrl-Z)"},
+      {"what a rank of --replace reports that is told to end",
+       {.reports = {{0, because_of({3})},
+                    {2, {"yoke::Error: rank 2: ranks were lost, and the job is told to end (main, a.cpp:3)", "", {}}}}},
+       {3},
+       "had not entered collective 7"},
+      {"one that takes long to end for want of memory",
+       {.reports = {{0, because_of({1})}, {3, error_at(10)}},
+        .wait_statuses = {{0, SIGABRT}, {2, SIGKILL}},
+        .killed = {{2, " for want of memory"}}},
+       {2},
+       "was killed by SIGKILL for want of memory"},
+      {"one that takes long to end after SIGKILL",
+       {.reports = {{0, because_of({})}}, .wait_statuses = {{0, SIGABRT}, {2, SIGKILL}}, .killed = {{2, ""}}},
+       {2},
+       "was killed by SIGKILL"},
+      {"one that somebody ends by SIGKILL because it hangs",
+       {.reports = {{0, because_of({2})}},
+        .wait_statuses = {{2, SIGKILL}},
+        .states = {{2, {'R'}}},
+        .killed = {{2, ""}}},
+       {2},
+       "had not entered collective 7; it was computing"},
+      {"one that differs, beside one without memory",
+       {.reports = {{0, differing({1})}}, .killed = {{2, " for want of memory"}}},
+       {1},
+       "differs"},
+      {"the only one that did not wait, while others run",
+       {.reports = {{0, because_of({})}, {1, because_of({})}},
+        .wait_statuses = {{0, exit_with(1)}, {1, exit_with(1)}, {2, SIGTERM}},
+        .num_running = 1},
+       {0},
+       ""},
       {"a rank in the kernel",
        {.reports = {{0, because_of({})}}, .states = {{5, {'D', seconds(50)}}}},
        {5},
@@ -199,6 +263,18 @@ TEST(Culprit, IsTheEarliestCause) {
     EXPECT_EQ(culprit.ranks, row.ranks) << row.name;
     EXPECT_EQ(culprit.what, row.what) << row.name;
   }
+}
+
+TEST(Culprit, IsTheRankThatIsShownIfItsReportSaysWhatOthersRepeat) {
+  const auto shown = [](std::map<int64_t, ErrorReport> reports) {
+    return rank_to_show({.first_exited = 0, .first_failure_at = error_at(10).time, .reports = std::move(reports)});
+  };
+  EXPECT_EQ(shown({{0, differing({2})}, {2, differing({2})}}), 2);
+  EXPECT_EQ(shown({{0, differing({2})}, {2, error_at(10)}}), 2);
+  EXPECT_EQ(shown({{0, differing({2})}, {2, because_of({})}}), 0) << "it lost a connection meanwhile";
+  EXPECT_EQ(shown({{0, differing({2})}}), 0);
+  EXPECT_EQ(shown({{0, differing({1, 2})}, {1, differing({1, 2})}}), 0);
+  EXPECT_EQ(shown({{0, because_of({2})}, {2, because_of({1})}}), 0);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ bool is_frame(std::string_view line) {
 }  // namespace
 
 FailedRank failed_rank(const FailureFacts& facts) {
-  FailedRank failed{.rank = root_cause(facts)};
+  FailedRank failed{.rank = rank_to_show(facts)};
   if (const auto it = facts.reports.find(failed.rank); it != facts.reports.end()) failed.report = it->second;
   if (const auto it = facts.last_lines.find(failed.rank); it != facts.last_lines.end()) {
     failed.last_lines = {it->second};

@@ -15,7 +15,7 @@
 
 namespace yoke::launch {
 
-/// The rank that the launcher prints more about: root_cause(). Its report may name another one (find_culprit()).
+/// The rank that the launcher prints more about: rank_to_show(). Its report may name another one (find_culprit()).
 struct FailedRank {
   int64_t rank = 0;
   int wait_status = 0;

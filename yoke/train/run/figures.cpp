@@ -12,6 +12,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/dist/group.h"
+#include "yoke/dist/odd_ranks.h"
 
 namespace yoke::train {
 namespace {
@@ -68,14 +69,17 @@ std::optional<std::string> Figures::difference() const {
   std::string own;
   for (const auto& [name, count] : counts_) own += fmt::format("{},{}\n", name, count);
   std::vector<LogCounts> ranks;
-  for (const auto& text : group_.all_gather_text(own)) {
+  const auto texts = group_.all_gather_text(own);
+  for (const auto& text : texts) {
     auto& counts = ranks.emplace_back();
     for (const auto line : yoke::lines_of(text)) {
       const auto comma = line.find(',');
       counts.emplace(line.substr(0, comma), parse_int(line.substr(comma + 1)).value_or(0));
     }
   }
-  return describe_difference(ranks);
+  auto difference = describe_difference(ranks);
+  if (difference) dist::note_odd_ranks(*difference, texts, group_.ranks(), "the figures that are logged");
+  return difference;
 }
 
 std::vector<std::pair<std::string, double>> Figures::read() const {

@@ -19,6 +19,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/shared_failure.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/detail/replica.h"
@@ -217,6 +218,14 @@ void ReplicaCheck::Impl::report(const detail::Divergence& divergence,
     }
     return;
   }
+  const bool is_known = !divergence.ranks.empty();
+  std::vector<int64_t> odd;
+  for (const auto rank : is_known ? divergence.ranks : divergence.others) {
+    odd.push_back(group.ranks()[static_cast<size_t>(rank)]);
+  }
+  note_shared_failure(what, odd,
+                      fmt::format("{}{} after step {}", odd.size() == 1 ? "differs" : "differ",
+                                  is_known ? " from the others" : "", step));
   throw Error(
       ErrorCode::kFailedPrecondition,
       "{}. Ranks that average gradients need the same rates, clipping and changes of weights; see what that rank "

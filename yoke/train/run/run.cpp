@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/progress.h"
 #include "yoke/dist/activity.h"
+#include "yoke/dist/odd_ranks.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/ranks_lost.h"
 #include "yoke/train/run/detail/run_folder.h"
@@ -31,9 +32,10 @@ void require_same_on_all_ranks(dist::World& world, int64_t num_batches, const ch
   const auto counts = world.all_gather_text(std::to_string(num_batches));
   const auto other = std::ranges::find_if(counts, [&](const auto& text) { return text != counts.front(); });
   if (other == counts.end()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "{} has {} batches on rank 0 and {} on rank {}, which would wait for each other: {}", what,
-              counts.front(), *other, other - counts.begin(), advice);
+  const auto message = fmt::format("{} has {} batches on rank 0 and {} on rank {}, which would wait for each other: {}",
+                                   what, counts.front(), *other, other - counts.begin(), advice);
+  dist::note_odd_ranks(message, counts, world.ranks(), "the number of batches");
+  throw Error(ErrorCode::kInvalidArgument, "{}", message);
 }
 
 /// `first`: from differs_from_first(), "rank 2 has FOLDER".
@@ -55,10 +57,13 @@ Run::Run(dist::World& world, const RunOptions& options) {
       "ms, check_replicas_every {}",
       options.name, options.folder.string(), options.resume, options.save_every, options.tensorboard, options.log_steps,
       options.watch, options.watch_every.count(), options.check_replicas_every);
-  for (const auto& other : world.all_gather_text(given)) {
+  const auto all = world.all_gather_text(given);
+  for (const auto& other : all) {
     if (other == given) continue;
-    throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
-                given, world.rank(), other);
+    const auto message =
+        fmt::format("ranks differ in their RunOptions: {} on rank {}, and {} on another", given, world.rank(), other);
+    dist::note_odd_ranks(message, all, world.ranks(), "the RunOptions");
+    throw Error(ErrorCode::kInvalidArgument, "{}", message);
   }
   // Rank 0 chooses the run's folder. If this fails, all ranks end.
   std::string folder;
