@@ -111,6 +111,39 @@ TEST(Dist, ARankThatIsKilledEndsTheJob) {
   EXPECT_THAT(result.err, HasSubstr("SIGKILL"));
 }
 
+// The others know that they wait for nothing as soon as the launcher tells them to end, and need not be killed.
+TEST(Dist, RanksThatHeedSignalsDoNotOutlastTheEndOfAnother) {
+  auto argv = under_yoke({"heeds", "2"}, 3);
+  argv.insert(argv.begin() + 2, {"--grace", "2"});
+  const auto result = run({.argv = argv});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("no more rice"), Not(HasSubstr("SIGKILL"))));
+}
+
+// The others would wait ten minutes for it.
+TEST(Dist, ARankThatLeavesAfterTheLastCollectiveKeepsNobodyWaiting) {
+  for (const auto* const memory : {"1", "0"}) {
+    const auto result =
+        run({.argv = under_yoke({"returns", "2", "600000"}, 3), .environment = {{"YOKE_SHARED_MEMORY", memory}}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(num_matches(result.out, "has shut down"), 2) << result.err;
+    EXPECT_EQ(num_matches(result.err, "rank 2 has ended without World::shutdown(), after the last collective"), 1)
+        << result.err;
+  }
+  const auto result = run({.argv = under_yoke({"exits0", "0", "600000"}, 3)});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(num_matches(result.out, "has shut down"), 2) << result.err;
+  EXPECT_EQ(num_matches(result.err, "rank 0 has ended without World::shutdown(), after the last collective"), 1)
+      << result.err;
+}
+
+TEST(Dist, ARankThatFailsAfterTheLastCollectiveFailsTheJobAtOnce) {
+  const auto result = run({.argv = under_yoke({"exits5", "1", "600000"}, 3)});
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("rank 1 (pid "), HasSubstr(") exited with code 5"), Not(HasSubstr("SIGKILL"))));
+}
+
 // Rank 0 serves the store. When rank 0 ends, the other ranks fail too, because their connections break. The reported
 // cause must be the failure of rank 0.
 TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {

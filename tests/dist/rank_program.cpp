@@ -3,6 +3,9 @@
 //   rank_program sum [TIMEOUT_MS]       prints an all_reduce of rank + 1; then repeats this in a second World
 //   rank_program groups [TIMEOUT_MS]    sums of the ranks along both axes of a mesh of two rows, and on this host
 //   rank_program throw|kill|hang RANK [TIMEOUT_MS]   rank RANK fails between the first collective and the second
+//   rank_program heeds RANK             rank RANK throws between two collectives, and SIGTERM alone ends no rank
+//   rank_program returns|exits0|exits5 RANK [TIMEOUT_MS]   the same, but rank RANK leaves main(), or calls exit(0) or
+//                                       exit(5), after the last collective and before shutdown()
 //   rank_program mismatch               rank 0 reduces more numbers than the others
 //   rank_program alone                  rank 0 exchanges texts while the others reduce
 //   rank_program caught                 the same, and each rank catches the error and ends with status 0
@@ -20,6 +23,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -146,6 +150,16 @@ int main(int argc, char** argv) {
     if (mode == "steps" || mode == "no-step") {
       step_until_told(world, failing);
       world.shutdown();
+      return 0;
+    }
+    if (mode == "heeds" || mode == "returns" || mode == "exits0" || mode == "exits5") {
+      world.should_stop();
+      if (mode == "heeds" && world.rank() == failing) fail("throw");
+      sum_over_ranks(world);
+      if (mode == "returns" && world.rank() == failing) return 0;
+      if (world.rank() == failing) std::exit(mode == "exits0" ? 0 : 5);
+      world.shutdown();
+      fmt::print("rank {} has shut down\n", world.rank());
       return 0;
     }
     if (world.rank() == failing) fail(mode);

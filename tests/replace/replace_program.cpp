@@ -77,7 +77,14 @@ int64_t last_step_before_gate() {
   return step;
 }
 
+/// EXIT0=RANK:STEP: the rank that ends with status 0 after that step.
+bool exits_after(const dist::World& world, int64_t step) {
+  const char* const exits = std::getenv("EXIT0");
+  return exits != nullptr && fmt::format("{}:{}", world.rank(), step) == exits;
+}
+
 void say_step(const dist::World& world, int64_t step) {
+  if (exits_after(world, step)) std::exit(0);
   if (world.rank() != 0) return;
   fmt::print("step {}\n", step);
   std::fflush(stdout);

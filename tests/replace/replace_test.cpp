@@ -69,6 +69,21 @@ std::map<std::string, std::string> losses(const TemporaryFolder& folder) {
   return losses;
 }
 
+// The others wait for a process that takes its place, and the launcher knows that there will be none.
+TEST(Replaceable, ARankThatLeavesWithStatusZeroIsNamedAtOnce) {
+  for (const std::string mode : {"run", "loop"}) {
+    const TemporaryFolder folder;
+    auto argv = Words{YOKE_COMMAND, "run", "-n", "3", "--replace", "2", "--"};
+    for (const auto& word : program(mode, folder, 200, "ddp")) argv.push_back(word);
+    const auto result = test::run({.argv = argv, .environment = {{"YOKE_DEVICE", "cpu"}, {"EXIT0", "1:15"}}});
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_EQ(result.exit_code, 75) << result.err;
+    EXPECT_THAT(result.err, testing::ContainsRegex("yoke run: rank 1 .pid [0-9]+. had ended with status 0 too early, "
+                                                   "after step 1[45] of its training, and is not replaced"))
+        << result.err;
+  }
+}
+
 class Replace : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {
  protected:
   static Words preload(const std::string& how) { return how == "preloaded" ? Words{"--preload"} : Words{}; }

@@ -109,6 +109,16 @@ TEST(ReplaceRank, ARankThatFailsOrHasKeptNoStateIsNotReplaced) {
   EXPECT_THAT(early.err, HasSubstr("because it kept no state of a training then"));
 }
 
+TEST(ReplaceRank, ARankThatLeavesItsTrainingWithStatusZeroEndsAll) {
+  const TemporaryFolder folder;
+  const auto left = run_replacing(folder, {"-n", "3", "--replace", "9"},
+                                  kKeepsState + "made 4; [ $RANK != 1 ] || { trap - EXIT; exit 0; }; exec sleep 1000");
+  EXPECT_EQ(left.exit_code, 75);
+  EXPECT_THAT(left.err, AllOf(HasSubstr("yoke run: rank 1 (pid "),
+                              HasSubstr(") had ended with status 0 too early, after step 4 of its training, and is not "
+                                        "replaced; stopped the 2 other ranks")));
+}
+
 TEST(ReplaceRank, SaysWhyItHasNoEffect) {
   const TemporaryFolder folder;
   EXPECT_THAT(run_replacing(folder, {"-n", "1", "--replace", "2"}, "[ -z $YOKE_REPLACEMENT ]").err,

@@ -79,4 +79,14 @@ std::optional<int64_t> read_kept_step(const std::string& path) noexcept {
   return std::max(read_progress(path + ".0"), read_progress(path + ".1"));
 }
 
+void forget_kept_steps(const std::string& path) noexcept {
+  for (const char* const end : {".0", ".1"}) {
+    const UniqueFd fd(open((path + end).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    struct stat info = {};
+    if (!fd || fstat(fd.value(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < kSize) continue;
+    const int64_t none = 0;
+    [[maybe_unused]] const auto written = pwrite(fd.value(), &none, kSize, 0);
+  }
+}
+
 }  // namespace yoke

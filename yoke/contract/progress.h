@@ -24,4 +24,7 @@ std::optional<int64_t> read_progress(const std::filesystem::path& path) noexcept
 /// keeps none. `path` is that in variable::kRankState: the files PATH.0 and PATH.1 begin with such a number, too.
 std::optional<int64_t> read_kept_step(const std::string& path) noexcept;
 
+/// Says that the rank needs no process in its place any more, whatever it has kept.
+void forget_kept_steps(const std::string& path) noexcept;
+
 }  // namespace yoke

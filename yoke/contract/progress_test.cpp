@@ -114,6 +114,18 @@ TEST(Progress, NoStepsAndTooManyAreDifferent) {
   EXPECT_EQ(reported(INT64_MIN), std::nullopt);
 }
 
+TEST(Progress, ARankForgetsWhatItHasKept) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path("state");
+  forget_kept_steps(path);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  std::ofstream(path + ".1") << std::string("\7\0\0\0\0\0\0\0and more", 16);
+  EXPECT_EQ(read_kept_step(path), 6);
+  forget_kept_steps(path);
+  EXPECT_EQ(read_kept_step(path), std::nullopt);
+  EXPECT_EQ(read_file(path + ".1").substr(8), "and more");
+}
+
 TEST(Progress, IsUnknownIfNothingWasReported) {
   const test::TemporaryFolder folder;
   EXPECT_EQ(read_progress(folder.path("none")), std::nullopt);

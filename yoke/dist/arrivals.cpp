@@ -10,6 +10,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/dist/detail/advice.h"
 #include "yoke/dist/detail/store.h"
 
 namespace yoke::dist {
@@ -199,7 +200,8 @@ void Arrivals::compare(size_t index, const Call& call) {
                            .sequence = *groups_[index].number,
                            .number = number,
                            .sentence = fmt::format("collective {}{} was {} on rank {} and {} on rank {}; ", number,
-                                                   group.name, first_kind, first_rank, kind, rank_)};
+                                                   group.name, first_kind, first_rank, kind, rank_),
+                           .kinds = {first_kind, kind}};
 }
 
 void Arrivals::say_stall(const Stall& stall) const {
@@ -230,10 +232,9 @@ void Arrivals::publish_difference() {
   const auto found = std::exchange(difference_, std::nullopt);
   const bool all_wait_there =
       std::ranges::all_of(calls, [&](const auto& one) { return one.second.number == found->number; });
-  const auto text = fmt::format(
-      "the ranks{} wait in different collectives: {}{}: all of them must call the same ones, in the same order, and "
-      "not only rank 0; `yoke stack` shows the place in the program",
-      group.name, all_wait_there ? "" : found->sentence, describe_calls(calls));
+  const auto text =
+      fmt::format("the ranks{} wait in different collectives: {}{}: {}; `yoke stack` shows the place in the program",
+                  group.name, all_wait_there ? "" : found->sentence, describe_calls(calls), advice_for(found->kinds));
   const auto cause = cause_of_difference(calls);
   auto value = cause.what;
   for (const auto rank : cause.ranks) value += fmt::format(",{}", rank);
@@ -351,9 +352,11 @@ Explanation Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) co
   auto text = with_report(is_lost, [&](bool has_ended) {
     if (has_ended) return fmt::format("rank {} has probably ended", peer);
     auto calls = read(counted);
-    const auto own = counted.sequence();
-    auto where =
-        fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, calls[peer].number, counted.name, own);
+    const auto own = counted.sequence(), number = calls[peer].number;
+    // A rank publishes 0 before its first collective, and later numbers at intervals.
+    auto where = number == 0 && own > 0 ? fmt::format("this rank is at collective {}{}", own, counted.name)
+                                        : fmt::format("rank {} is at collective {}{}, and this rank at {}", peer,
+                                                      number, counted.name, own);
     if (is_lost) return where;
     cause = cause_of_message(own, rank_, peer, calls);
     if (cause.kind != FailureCause::Kind::kDiffers) return where;
@@ -416,13 +419,11 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
                        is_one ? "has" : "have");
   }
   std::vector<int64_t> missing;
-  std::optional<uint64_t> last;
-  bool is_last_known = true;
+  uint64_t last = own;  // 0 is unknown: a rank publishes 0 before its first collective, and later numbers at intervals
   for (const auto& [other, number] : numbers) {
     if (other == rank || number.value_or(0) >= own) continue;
     missing.push_back(other);
-    is_last_known = is_last_known && number;
-    last = std::min(last.value_or(own), number.value_or(0));
+    last = std::min(last, number.value_or(0));
   }
   for (const auto& [other, number] : numbers) {
     if (!missing.empty() || other == rank || number.value_or(0) <= own) continue;
@@ -440,8 +441,8 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
   }
   const auto absent = fmt::format("{} {} not arrived", list_ranks(missing), missing.size() == 1 ? "has" : "have");
   if (is_lost) return fmt::format("{}, and {} probably ended", absent, missing.size() == 1 ? "has" : "one of them has");
-  if (!is_last_known) return fmt::format("{} (not even at the first collective)", absent);
-  return fmt::format("{} ({} at collective {})", absent, missing.size() == 1 ? "it is" : "the last is", *last);
+  if (last == 0) return absent;
+  return fmt::format("{} ({} at collective {})", absent, missing.size() == 1 ? "it is" : "the last is", last);
 }
 
 FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,

@@ -133,6 +133,7 @@ class Arrivals {
     uint64_t sequence = 0;  ///< This rank's sequence number when the difference was found.
     uint64_t number = 0;    ///< That of the call.
     std::string sentence;   ///< What the call was on both ranks.
+    std::vector<std::string> kinds;
     int64_t num_looks = 0;  ///< Since then.
   };
   struct Stall {

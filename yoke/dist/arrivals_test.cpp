@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "yoke/dist/detail/advice.h"
 #include "yoke/dist/detail/call_log.h"
 
 namespace yoke::dist {
@@ -27,8 +28,13 @@ TEST(Arrivals, NamesWhoIsBehind) {
   EXPECT_EQ(describe_arrivals(12, 0, {{0, 12}, {1, 11}, {2, 12}}), "rank 1 has not arrived (it is at collective 11)");
   EXPECT_EQ(describe_arrivals(12, 0, {{0, 12}, {1, 11}, {2, 9}, {3, 13}}),
             "ranks 1 and 2 have not arrived (the last is at collective 9)");
-  EXPECT_EQ(describe_arrivals(1, 1, {{0, std::nullopt}, {1, 1}}),
-            "rank 0 has not arrived (not even at the first collective)");
+}
+
+// A rank publishes at intervals, and 0 at its start.
+TEST(Arrivals, DoesNotTakeWhatIsUnknownForTheBeginning) {
+  EXPECT_EQ(describe_arrivals(1, 1, {{0, std::nullopt}, {1, 1}}), "rank 0 has not arrived");
+  EXPECT_EQ(describe_arrivals(119, 0, {{0, 119}, {1, 119}, {2, 0}}), "rank 2 has not arrived");
+  EXPECT_EQ(describe_arrivals(119, 0, {{0, 119}, {1, 118}, {2, 0}}), "ranks 1 and 2 have not arrived");
 }
 
 // A rank publishes its number at most once a second, so the number of a rank that has ended is an old one.
@@ -116,6 +122,23 @@ TEST(Arrivals, BlamesTheFewThatCallSomethingElse) {
   EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}, {2, {9, "a step"}}}), ElementsAre(0));
   EXPECT_THAT(ranks({{0, {9, "a step"}}, {1, {8, "a step"}}, {2, {9, "a step"}}, {3, {9, "a step"}}}), ElementsAre(1));
   EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}}), ElementsAre(0, 1)) << "one of them, but which?";
+}
+
+TEST(Arrivals, AdvisesWhatTheDifferenceIs) {
+  EXPECT_EQ(advice_for({"all_reduce of 8 Float", "all_reduce of 9 Float"}), "the sizes must be the same on all ranks");
+  EXPECT_EQ(advice_for({"all_reduce of 8 Float with SUM", "all_reduce of 8 Double with SUM"}),
+            "the types must be the same on all ranks");
+  EXPECT_EQ(advice_for({"all_reduce of 8 Float", "all_reduce of 9 Double"}),
+            "the sizes and the types must be the same on all ranks");
+  const auto same = "all of them must call the same ones, in the same order, and not only rank 0";
+  for (const auto* const other : {"saving a checkpoint", "broadcast of 8 Float", "all_reduce of 9 Float with MAX"}) {
+    EXPECT_EQ(advice_for({"all_reduce of 8 Float with SUM", other}), same) << other;
+  }
+  EXPECT_EQ(advice_for({"a step of DistributedDataParallel", "saving a checkpoint"}), same);
+  for (const auto* const other : {"should_stop", "the end of an epoch of a Run"}) {
+    EXPECT_EQ(advice_for({"a step of DistributedDataParallel", other}),
+              std::string(same) + "; perhaps some had fewer batches than the others, or left their loop early");
+  }
 }
 
 /// A store in memory that records the requests, as "check KEY" or "set KEY VALUE", and can stop to answer.

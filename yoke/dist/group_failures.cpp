@@ -15,6 +15,7 @@
 #include "yoke/base/text.h"
 #include "yoke/contract/error_file.h"
 #include "yoke/dist/detail/group_impl.h"
+#include "yoke/dist/detail/stop_signal.h"
 #include "yoke/dist/error_text.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/shared/engine.h"
@@ -23,6 +24,7 @@ namespace yoke::dist {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 /// A connection is usually lost because the other rank has ended. So this rank waits before it reports its own error.
 /// Then the launcher sees the other rank's end first, and ends this rank. The kernel tells the launcher of an end
@@ -31,6 +33,16 @@ constexpr milliseconds kEchoDelay(300);
 /// The delay after another rank has reported why it ends. That rank will exit, but on a busy machine this can take
 /// seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
+
+/// Waits for so long, or until the launcher, which has seen that end then, tells this rank to end, too.
+void wait_for_launcher(milliseconds delay) {
+  constexpr milliseconds kLook(5);
+  const bool was_told = is_told_to_stop();
+  for (const auto until = steady_clock::now() + delay; steady_clock::now() < until;) {
+    if (!was_told && is_told_to_stop()) return;
+    std::this_thread::sleep_for(kLook);
+  }
+}
 
 }  // namespace
 
@@ -102,7 +114,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
       throw timeout;
     }
     job_->has_lost_rank = true;
-    std::this_thread::sleep_for(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
+    wait_for_launcher(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
     throw Error(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank, what,
                 who.text);
   }

@@ -373,8 +373,7 @@ TEST(Group, MessagesBetweenTwoRanksAreNoCollectivesThatOthersHaveMissed) {
     if (comes) world.all_reduce(tensor);
   });
   for (const size_t rank : {0, 2}) {
-    EXPECT_THAT(messages[rank], HasSubstr("collective 1 timed out after 5 s: rank 1 has not arrived (it is at "
-                                          "collective 0)"));
+    EXPECT_THAT(messages[rank], HasSubstr("collective 1 timed out after 5 s: rank 1 has not arrived; "));
   }
 }
 

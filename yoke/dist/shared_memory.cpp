@@ -80,6 +80,7 @@ class SharedMemory : public c10d::Backend {
   }
 
   void leave() { engine_->stop(); }
+  const shared::Engine& engine() const { return *engine_; }
 
   // ---- Memory ----
 
@@ -510,6 +511,16 @@ bool is_shared_memory(const c10d::Backend& backend) { return backend.getBackendN
 
 void leave_shared_memory(c10d::Backend& backend) {
   if (auto* const shared = dynamic_cast<SharedMemory*>(&backend)) shared->leave();
+}
+
+std::vector<int64_t> ended_ranks(const c10d::Backend& backend) {
+  const auto* const shared = dynamic_cast<const SharedMemory*>(&backend);
+  return shared == nullptr ? std::vector<int64_t>() : shared->engine().ended_ranks();
+}
+
+bool has_consumed_all(const c10d::Backend& backend, int64_t rank) {
+  const auto* const shared = dynamic_cast<const SharedMemory*>(&backend);
+  return shared != nullptr && shared->engine().has_consumed_all(rank);
 }
 
 c10d::ReduceOp sum_of_mean() {

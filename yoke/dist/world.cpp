@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,6 +18,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/contract/error_file.h"
+#include "yoke/contract/progress.h"
+#include "yoke/contract/variables.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/mismatch.h"
@@ -218,7 +221,10 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
 World::World(World&&) noexcept = default;
 
 World::~World() {
-  if (job_ != nullptr && std::uncaught_exceptions() > job_->num_exceptions && !job_->has_lost_rank) {
+  if (job_ == nullptr) return;
+  if (std::uncaught_exceptions() <= job_->num_exceptions) {
+    job_->say_farewell(*impl_);
+  } else if (!job_->has_lost_rank) {
     report_failure("an exception has ended it; its own log says which");
   }
 }
@@ -269,6 +275,7 @@ void World::wait_for_all_leaving() const {
       if (left <= interval) throw;
     }
     if (const auto check = job_->check_of_generation()) check();
+    if (job_->is_over_without_some(*impl_)) return;
     const auto ahead = job_->arrivals->describe_ahead();
     if (!ahead) continue;
     // By then all have published how far they are, so it is known whether most are ahead, or a few.
@@ -289,7 +296,7 @@ void World::shutdown() {
       store.set(fmt::format("leaving/{}", rank()), std::string("1"));
       if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
       wait_for_all_leaving();
-      if (stop_) stop_->finish([this](c10d::Work& work) { wait(work); });
+      if (stop_ && !job_->some_left_early) stop_->finish([this](c10d::Work& work) { wait(work); });
     } catch (const Error&) {
       throw;
     } catch (...) {
@@ -307,11 +314,18 @@ void World::shutdown() {
                   std::chrono::duration<double>(job_->timeout).count(), job_->arrivals->describe_absent(absent));
     }
   }
-  if (job_->losses) job_->base_store->set(kEnded, std::string("1"));
+  if (job_->losses) {
+    job_->base_store->set(kEnded, std::string("1"));
+    if (const char* const kept = std::getenv(variable::kRankState)) forget_kept_steps(kept);
+  }
   job_->arrivals.reset();
   stop_.reset();
   for (auto group = job_->groups.rbegin(); group != job_->groups.rend(); ++group) {
-    (*group)->backend->shutdown();
+    if (job_->some_left_early && (*group)->backend != (*group)->cpu) {
+      (*group)->backend->abort();  // NCCL's end would wait for all ranks
+    } else {
+      (*group)->backend->shutdown();
+    }
     (*group)->group.reset();
     (*group)->backend.reset();
     (*group)->cpu.reset();
@@ -321,7 +335,7 @@ void World::shutdown() {
     // Rank 0's process serves the store, so it ends last. The wait is short, because a rank may have died while
     // leaving.
     const auto deadline = steady_clock::now() + kShutdownPatience;
-    while (store.add("left", 0) < size() - 1 && steady_clock::now() < deadline) {
+    while (store.add("left", 0) < size() - 1 - job_->num_ended && steady_clock::now() < deadline) {
       std::this_thread::sleep_for(milliseconds(1));
     }
   }

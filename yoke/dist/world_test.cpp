@@ -233,6 +233,32 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
   EXPECT_THAT(late, testing::HasSubstr("reported before: rank 1: reached the end of the job"));
 }
 
+// Rank 0 needs nobody for what it has called more, so only the end of rank 1 tells.
+TEST(World, ARankThatHasLeftItsLoopEarlyIsNamedAtTheEnd) {
+  std::string message;
+  run_ranks(
+      2,
+      [&](World& world) {
+        const auto tensor = at::zeros({8});
+        for (int i = 0; i < 3; ++i) world.all_reduce(tensor);
+        if (world.rank() == 0) {
+          try {
+            world.broadcast(tensor);
+            world.shutdown();
+          } catch (const Error& error) {
+            message = error.what();
+          }
+        }
+        const World leaving(std::move(world));
+      },
+      std::chrono::minutes(5));
+  const auto at_the_end = testing::HasSubstr(
+      "rank 0: rank 1 has ended without World::shutdown() after collective 3, and this rank has entered 4: rank 1 has "
+      "skipped some, or left its loop early");
+  // Gloo needs the connection for the broadcast.
+  EXPECT_THAT(message, testing::AnyOf(at_the_end, testing::HasSubstr("collective 4 lost its connection")));
+}
+
 // Rank 1 knows that the ranks wait in different collectives, and ends. Rank 0 learns it by its broken connection: its
 // own thread asks the store once in a second only.
 TEST(World, ALostConnectionOfRanksInDifferentCollectivesIsSaidToBeThat) {

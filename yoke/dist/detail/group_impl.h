@@ -65,6 +65,17 @@ struct Group::Job {
   SharedMemoryOptions sharing_of(const Impl& impl) const;
   void keep_connections() const;
 
+  // Ranks that never call World::shutdown() (farewell.cpp).
+
+  /// Of a World that is destroyed without it, though no exception is on its way: tells the others how far it has come.
+  void say_farewell(const Impl& world) noexcept;
+  bool has_done_all(int64_t rank) const;
+  /// Called at the end of the job, now and then while ranks are missing. Returns whether all of those have ended after
+  /// the last collective, which is said; then `some_left_early` is true. Throws if one has ended before.
+  bool is_over_without_some(const Impl& world);
+  bool some_left_early = false;
+  int64_t num_ended = 0;  ///< Of those ranks, how many have said nothing.
+
   const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight at construction.
   /// Another rank has ended, so this rank's own end is news to nobody.
   std::atomic<bool> has_lost_rank = false;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace c10d {
 class Backend;
@@ -60,6 +61,14 @@ void leave_shared_memory(c10d::Backend& backend);
 
 /// Whether `backend` is one that share_memory() has made.
 bool is_shared_memory(const c10d::Backend& backend);
+
+/// The ranks of the group that take part no longer because they have ended, in order; empty of another backend, and of
+/// ranks on another host whose connection gives no answer.
+std::vector<int64_t> ended_ranks(const c10d::Backend& backend);
+
+/// Whether `rank` of the group needs nothing more of the collectives that this rank has started. False if that is not
+/// known, as of a rank on another host.
+bool has_consumed_all(const c10d::Backend& backend, int64_t rank);
 
 /// SUM, of which the caller makes a mean. Such a backend tells it from a sum alone, with which other ranks would get
 /// another result. Others take it for SUM.

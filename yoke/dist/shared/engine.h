@@ -125,6 +125,10 @@ class Engine {
   bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
   uint64_t num_started() const { return num_started_ + num_messages_; }
+  /// The ranks that take part no longer because they have ended, in order.
+  std::vector<int64_t> ended_ranks() const;
+  /// Whether `rank` needs nothing more of the collectives that this one has started, as far as it is known here.
+  bool has_consumed_all(int64_t rank) const { return segment_->state(rank).consumed.load() >= num_started_; }
   const Layout& layout() const { return segment_->layout(); }
 
  private:

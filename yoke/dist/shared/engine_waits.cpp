@@ -165,6 +165,16 @@ std::optional<Engine::Lost> Engine::lost_rank(const std::vector<int64_t>& missin
   return Lost{*lost, segment_->is_silent(*lost)};
 }
 
+std::vector<int64_t> Engine::ended_ranks() const {
+  std::vector<int64_t> ended;
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    const auto why = segment_->state(rank).has_given_up.load();
+    if (rank == rank_ || segment_->is_silent(rank)) continue;
+    if (why == kOwnEnd || (why == 0 && segment_->has_ended(rank))) ended.push_back(rank);
+  }
+  return ended;
+}
+
 void Engine::look_around_for_slots() {
   std::exception_ptr error;
   {

@@ -175,6 +175,15 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
   if (wait_status == SIGKILL && attempt_.state == State::kStopping && attempt_.failure) {
     attempt_.facts.killed[rank] = more;
   }
+  if (wait_status == 0 && attempt_.state == State::kRunning && options_.replacements > 0 && kept_step &&
+      !attempt_.alive.empty()) {
+    // The others wait for a process in its place, which would do the same again.
+    attempt_.again = Attempt::Again::kCounted;
+    return fail(exit_status(ErrorCode::kUnavailable),
+                fmt::format("{} had ended with status 0 too early, after step {} of its training, and is not replaced",
+                            describe(rank, pid), *kept_step),
+                now);
+  }
   if (wait_status == 0) {
     if (attempt_.state == State::kRunning && !attempt_.alive.empty()) attempt_.left.emplace_back(rank, now);
     return {};
