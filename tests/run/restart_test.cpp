@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
@@ -211,6 +212,34 @@ TEST(Failure, TheRankThatExplainsIsTheCause) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("yoke run: rank 1 failed: ValueError: sizes differ\nyoke run: rank 1 (pid "),
                                 EndsWith("exited with code 9; stopped the other rank\n")));
   EXPECT_EQ(result.exit_code, 9) << "of the one whose end was seen first";
+}
+
+/// Ends rank 0 with a report that names rank 1, which has come to `loop`.
+std::string blame_rank_1(const std::string& kind, const std::string& loop) {
+  return "if [ $RANK = 1 ]; then " + loop + " fi; until [ -e $F/ready ]; do sleep 0.05; done;" +
+         R"(echo '{"message": {"message": "no", "extraInfo": {"timestamp": "1790000000",)" +
+         R"( "cause": {"ranks": [1], "what": "differs", "kind": ")" + kind +
+         R"("}}}}' > $TORCHELASTIC_ERROR_FILE; exit 9)";
+}
+
+TEST(Failure, WhoIsWaitedForIsNamedBesideTheCulprit) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2", "--grace", "2"},
+                             blame_rank_1("differs", "trap '' TERM; touch $F/ready; while :; do sleep 0.05; done;"));
+  EXPECT_THAT(result.err,
+              ContainsRegex("yoke run: rank 1 \\(pid [0-9]+\\) differs; then rank 0 \\(pid [0-9]+\\) exited "
+                            "with code 9; waiting up to [01].[0-9]+ s for rank 1 \\(pid [0-9]+\\) to stop"));
+  EXPECT_EQ(result.exit_code, 9);
+}
+
+TEST(Failure, OneThatIsKilledIsTheCulpritThoughAnotherWasSeenToEndBefore) {
+  const TemporaryFolder folder;
+  const auto result =
+      run_in(folder, {"-n", "2"},
+             blame_rank_1("ended", "trap 'kill -9 $$' TERM; touch $F/ready; while :; do sleep 0.05; done;"));
+  EXPECT_THAT(result.err, ContainsRegex("yoke run: rank 1 \\(pid [0-9]+\\) was killed by SIGKILL.*; then rank 0 \\(pid "
+                                        "[0-9]+\\) exited with code 9; stopped the other rank\n$"));
+  EXPECT_EQ(result.exit_code, 137);
 }
 
 TEST(Failure, LinesThatAreOutOfSightAreShownAgain) {
