@@ -84,6 +84,7 @@ int keep_devices(AcquireOptions options, const ClaimSite& site, const Environmen
     changed.program_start_ticks = adopted.start_ticks;
     claim.write(changed);
   }
+  program::SignalMessages messages;
   const auto text = report(acquired);
   tell(Told::kNews, holding_text(acquired, adopted_pid));
   leave_terminal("yoke-claim");
@@ -93,17 +94,16 @@ int keep_devices(AcquireOptions options, const ClaimSite& site, const Environmen
   while (read(talk.answer.value(), &byte, 1) < 0 && errno == EINTR) {
   }
   talk.answer.reset();
-  if (byte != 0) hold(acquired, adopted.fd, tell);
+  if (byte != 0) hold(acquired, messages, adopted.fd, tell);
   return 0;
 }
 
 }  // namespace
 
-void hold(Acquired& acquired, const UniqueFd& process, const Tell& tell) {
+void hold(Acquired& acquired, program::SignalMessages& messages, const UniqueFd& process, const Tell& tell) {
   acquired.end_wait();
   auto& claim = *acquired.allocation.claim;
   UseWatch watch(claim, acquired.watch);
-  program::SignalMessages messages;
   ClaimEnd end(claim);
   const auto& purpose = claim.note().purpose;
   const auto which = purpose.empty() ? "" : fmt::format(" ({})", printable(purpose));

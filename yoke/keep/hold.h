@@ -7,13 +7,14 @@
 #include "yoke/base/file.h"
 #include "yoke/base/tell.h"
 #include "yoke/keep/acquire.h"
+#include "yoke/program/watched_program.h"
 
 namespace yoke::keep {
 
 /// Returns at Note::until, when `process` (a pidfd, if there is one) ends, at a signal that ends processes, or if the
-/// site ends claims that are idle. Then the devices have been given back. REQUIRES: `acquired` has a claim, this
-/// process has one thread, and no SignalMessages exists.
-void hold(Acquired& acquired, const UniqueFd& process, const Tell& tell);
+/// site ends claims that are idle. Then the devices have been given back. `messages` are made before anybody can know
+/// of the claim and release it. REQUIRES: `acquired` has a claim, and this process has one thread.
+void hold(Acquired& acquired, program::SignalMessages& messages, const UniqueFd& process, const Tell& tell);
 
 /// What came of starting a holder.
 struct Holder {

@@ -22,7 +22,8 @@ TEST(KeepHold, EndsWithTheProcess) {
   auto acquired = machine.acquire(machine.wish(1));
   const pid_t child = fork();
   if (child == 0) _exit(0);
-  hold(acquired, pidfd_of(child), machine.tell);
+  program::SignalMessages messages;
+  hold(acquired, messages, pidfd_of(child), machine.tell);
   waitpid(child, nullptr, 0);
   EXPECT_THAT(machine.held(), IsEmpty());
   EXPECT_THAT(machine.told(Told::kNews), IsEmpty()) << "nobody waits for these words";
@@ -33,7 +34,8 @@ TEST(KeepHold, EndsWithItsTimeAndSaysSoEverywhere) {
   auto options = machine.wish(2);
   options.request.length = std::chrono::seconds(0);
   auto acquired = machine.acquire(options);
-  hold(acquired, {}, machine.tell);
+  program::SignalMessages messages;
+  hold(acquired, messages, {}, machine.tell);
   EXPECT_THAT(machine.held(), IsEmpty());
   const auto* const text =
       "the time of the claim is over (test); others may have devices 0, 1 now, although programs of a shell that was "
@@ -61,7 +63,9 @@ TEST(KeepHold, AHolderLivesOnOnceItsReportWasHeard) {
   EXPECT_NE(pid, getpid());
   EXPECT_TRUE(machine.survey().notes[0].note->is_holder);
   kill(pid, SIGTERM);
-  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+  int status = -1;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0) << "it was told of the release as soon as anybody could know of it";
   EXPECT_THAT(machine.held(), IsEmpty());
 }
 
