@@ -68,30 +68,6 @@ TEST(RankPolicy, ARankIsReplacedOnlyWhileAnotherOneRunsAndAllGoOn) {
   EXPECT_FALSE(leaving.on_exited(killed(1), kStart).replacement);
 }
 
-// The others wait for a process that takes its place, and there will be none.
-TEST(RankPolicy, ARankThatLeavesItsTrainingWithStatusZeroIsAFailureWhereRanksAreReplaced) {
-  for (const int64_t replacements : {0, 2}) {
-    RankPolicy policy({.num_ranks = 3, .replacements = replacements});
-    for (const int64_t rank : {0, 1, 2}) policy.on_started(rank, 10 + static_cast<int>(rank));
-    const auto decision = policy.on_exited({.rank = 1, .pid = 11, .wait_status = 0, .kept_step = 7}, kStart);
-    if (replacements == 0) {
-      EXPECT_EQ(decision.order, Order::kNone);
-      continue;
-    }
-    EXPECT_EQ(decision.order, Order::kSignal);
-    policy.on_exited({0, 10, exit_with(75)}, kStart);
-    policy.on_exited({2, 12, exit_with(75)}, kStart);
-    EXPECT_EQ(policy.exit_code(), 75);
-    EXPECT_EQ(policy.reason(),
-              "yoke run: rank 1 (pid 11) had ended with status 0 too early, after step 7 of its training, and is not "
-              "replaced; stopped the 2 other ranks");
-  }
-  RankPolicy last({.num_ranks = 1, .replacements = 2});
-  last.on_started(0, 10);
-  last.on_exited({.rank = 0, .pid = 10, .wait_status = 0, .kept_step = 7}, kStart);
-  EXPECT_EQ(last.exit_code(), 0) << "nobody waits for it";
-}
-
 // A rank that leaves early with status 0 is no failure, but the others may wait for it in a collective.
 TEST(RankPolicy, SaysOnceThatARankEndedWhileOthersGoOn) {
   auto policy = policy_of(4);

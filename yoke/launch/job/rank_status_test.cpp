@@ -78,6 +78,30 @@ TEST_F(RankStatus, IsSaidWithTheCulpritWhileOthersAreToldToEnd) {
       "up to 9.0 s for ranks 1-2 to stop; Ctrl-C kills at once");
 }
 
+// The others wait for a process that takes its place, and there will be none.
+TEST_F(RankStatus, IsAFailureIfARankLeavesItsTrainingWithStatusZeroWhereRanksAreReplaced) {
+  for (const int64_t replacements : {0, 2}) {
+    RankPolicy policy({.num_ranks = 3, .replacements = replacements});
+    for (const int64_t rank : {0, 1, 2}) policy.on_started(rank, 10 + static_cast<int>(rank));
+    const auto decision = policy.on_exited({.rank = 1, .pid = 11, .wait_status = 0, .kept_step = 7}, kNow);
+    if (replacements == 0) {
+      EXPECT_EQ(decision.order, Order::kNone);
+      continue;
+    }
+    EXPECT_EQ(decision.order, Order::kSignal);
+    policy.on_exited({0, 10, W_EXITCODE(75, 0)}, kNow);
+    policy.on_exited({2, 12, W_EXITCODE(75, 0)}, kNow);
+    EXPECT_EQ(policy.exit_code(), 75);
+    EXPECT_EQ(policy.reason(),
+              "yoke run: rank 1 (pid 11) had ended with status 0 too early, after step 7 of its training, and is not "
+              "replaced; stopped the 2 other ranks");
+  }
+  RankPolicy last({.num_ranks = 1, .replacements = 2});
+  last.on_started(0, 10);
+  last.on_exited({.rank = 0, .pid = 10, .wait_status = 0, .kept_step = 7}, kNow);
+  EXPECT_EQ(last.exit_code(), 0) << "nobody waits for it";
+}
+
 // Its place is taken, and what it left there is no failure of the job.
 TEST_F(RankStatus, IsNotThatOfAnEarlyReportOfARankThatIsReplaced) {
   policy_.on_early_report(0, {"sizes differ", "", {}});
