@@ -18,10 +18,10 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/support/look_again.h"
+
 namespace yoke::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 std::vector<pid_t> all_pids() {
   std::vector<pid_t> result;
@@ -162,10 +162,8 @@ bool Command::reap() {
 }
 
 bool Command::wait_until(const std::function<bool()>& condition, milliseconds limit) {
-  const auto until = Clock::now() + limit;
-  while (!condition()) {
-    if (Clock::now() >= until) return false;
-    pump(milliseconds(2));
+  for (LookAgain again(limit); !condition(); pump(again.pause())) {
+    if (again.is_too_late()) return false;
   }
   return true;
 }
@@ -199,10 +197,8 @@ std::string slurp(const std::string& path) {
 Result run(const CommandOptions& options) { return Command(options).wait(); }
 
 bool wait_until(const std::function<bool()>& condition, milliseconds limit) {
-  const auto until = Clock::now() + limit;
-  while (!condition()) {
-    if (Clock::now() >= until) return false;
-    poll(nullptr, 0, 2);
+  for (LookAgain again(limit); !condition(); poll(nullptr, 0, static_cast<int>(again.pause().count()))) {
+    if (again.is_too_late()) return false;
   }
   return true;
 }

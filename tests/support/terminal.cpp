@@ -11,10 +11,10 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "tests/support/look_again.h"
+
 namespace yoke::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 [[noreturn]] void become_shell(const std::vector<std::pair<std::string, std::string>>& environment) {
   sigset_t none;
@@ -63,10 +63,8 @@ void ShellOnTerminal::read_for(milliseconds limit) {
 }
 
 bool ShellOnTerminal::wait_until(const std::function<bool()>& condition, milliseconds limit) {
-  const auto until = Clock::now() + limit;
-  while (!condition()) {
-    if (Clock::now() >= until) return false;
-    read_for(milliseconds(2));
+  for (LookAgain again(limit); !condition(); read_for(again.pause())) {
+    if (again.is_too_late()) return false;
   }
   return true;
 }
