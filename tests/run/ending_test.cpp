@@ -11,6 +11,7 @@
 namespace yoke::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
@@ -91,7 +92,7 @@ TEST(Ending, AMissingProgram) {
   folder.write("data", "not a program\n");
   const auto refused = run(yoke_run({"-n", "2", "--", folder.path("data")}));
   EXPECT_EQ(refused.exit_code, 126);
-  EXPECT_THAT(refused.err, HasSubstr("Permission denied"));
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("Permission denied"), HasSubstr("chmod +x ")));
   for (const auto& options : {std::vector<std::string>{"-n", "1"}, {"-n", "2", "--preload"}}) {
     auto words = options;
     words.insert(words.end(), {"--", folder.path()});

@@ -49,7 +49,8 @@ AllocationLock lock_allocation(const LockFolder& folder, const LockWait& wait) {
   for (;;) {
     if (auto lock = try_usable_lock(folder, kAllocationName)) return std::move(*lock);
     const auto waited = std::chrono::steady_clock::now() - begin;
-    if (waited >= wait.patience) {
+    // Whoever waits for less long than the patience passes nobody by, however late it looks on a busy machine.
+    if (waited >= wait.patience && wait.patience <= wait.limit) {
       auto second = try_usable_lock(folder, kSecondAllocationName);
       if (!second && waited >= wait.patience + kSecondPatience)
         second.emplace(AllocationLock{.begin = std::chrono::steady_clock::now()});

@@ -276,7 +276,8 @@ Trace read_trace(const ReadBytes& read, const std::string& path) {
   if (trace.events.empty()) {
     throw Error(ErrorCode::kDataLoss,
                 "{}: found no events of PyTorch's profiler in it{}; give a file that export_chrome_trace or "
-                "tensorboard_trace_handler wrote",
+                "tensorboard_trace_handler wrote; --compare takes what `yoke profile --json` printed and folders of a "
+                "train::Run, too",
                 path, trace.is_truncated ? ", and it is not complete JSON" : "");
   }
   if (trace.world_size == 1) {

@@ -67,7 +67,9 @@ std::optional<std::string> hint_about(const EndedJob& job, const std::vector<std
                        *interpreter);
   }
   if ((job.status == kNotFound || job.status == kCannotExecute) && is_script_here(program)) {
-    return fmt::format("if {} is Python code, use: yoke run --run-path {}", program, program);
+    const auto executable =
+        job.status == kCannotExecute ? fmt::format("make it executable: chmod +x {0}; or, ", program) : std::string();
+    return fmt::format("{0}if {1} is Python code, use: yoke run --run-path {1}", executable, program);
   }
   if (job.status == 0 || job.status >= kCannotExecute || !job.is_quick) return std::nullopt;
   const auto option = find_misplaced_option(program_and_arguments, is_missing);
