@@ -37,12 +37,12 @@ def _load():
     version = torch.__version__.split("+")[0]
     if ".".join(version.split(".")[:2]) != TORCH:
         raise RuntimeError(f'the backend "yoke" that is installed, {VERSION}, was built for torch {TORCH}, and this is torch '
-                           f'{version}; install the one for it by `pip install "torch=={version}" yoke-torch`, or use "gloo"')
+                           f'{version}; install or build the one for it, or use "gloo"')
     try:
         torch.ops.load_library(LIBRARY)
     except OSError as error:
-        raise RuntimeError(f'the library of the backend "yoke" cannot be loaded: {error}; install it again by `pip install '
-                           '--force-reinstall --no-deps yoke-torch`, or use "gloo"') from error
+        raise RuntimeError(f'the library of the backend "yoke" cannot be loaded: {error}; it is damaged, or does not fit this '
+                           f'torch, {version}: install or build it again, or use "gloo"') from error
 
 
 def _create(options, _):

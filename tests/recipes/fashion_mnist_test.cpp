@@ -279,7 +279,9 @@ TEST_F(FashionMnist, RefusesWhatWouldSpoilARun) {
   ASSERT_EQ(train({"--epochs", "1", "--out", "mine"}).exit_code, 0);
   const auto again = train({"--epochs", "1", "--out", "mine"});
   EXPECT_EQ(again.exit_code, exit_status(ErrorCode::kFailedPrecondition));
-  EXPECT_THAT(again.err, HasSubstr("mine holds the checkpoints of another run; resume that one (--resume)"));
+  EXPECT_THAT(
+      again.err,
+      HasSubstr("mine holds checkpoints, of another run or of this one before a restart; go on from them (--resume)"));
 
   const auto changed = train({"--epochs", "9", "--out", "mine", "--resume"});
   EXPECT_EQ(changed.exit_code, exit_status(ErrorCode::kInvalidArgument));

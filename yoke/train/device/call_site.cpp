@@ -47,9 +47,16 @@ std::string_view without_return_type(std::string_view demangled) {
   return demangled.substr(begin);
 }
 
-/// A function of libtorch that was compiled into the user's function, such as at::Tensor::nonzero(), has the lines of
-/// its header, and libtorch does not read who called it. addr2line does. Returns the innermost function of the user
-/// with its line, `function` itself or one in it; nullopt if there is no addr2line, or if it does not know.
+/// Returns "fit()" for "fit() [clone .cold]", and says what "operator()" is.
+std::string readable(std::string_view function) {
+  if (function == "operator()") return "a lambda";
+  return std::string(function.substr(0, function.find(" [clone ")));
+}
+
+/// Of functions that were compiled into another one, libtorch reads the line of the innermost alone: that of libtorch's
+/// header where at::Tensor::nonzero() was compiled into a function of the user, or that of the user's lambda in
+/// std::function. addr2line reads all. Returns the innermost function of the user with its line, `function` itself or
+/// one in it; nullopt if there is no addr2line, or if it does not know.
 std::optional<CallSite> inlined_call(void* address, const std::string& function) {
   const auto place = torch::unwind::libraryFor(address);
   if (!place) return std::nullopt;
@@ -62,11 +69,24 @@ std::optional<CallSite> inlined_call(void* address, const std::string& function)
     const auto file_and_line = lines[i + 1].substr(0, end);
     const auto file = file_and_line.substr(0, file_and_line.rfind(':'));
     const auto line = parse_int(file_and_line.substr(std::min(file.size() + 1, file_and_line.size())));
-    if (!line || *line <= 0 || is_library_header(file) || is_library_function(lines[i])) continue;
+    if (!line || *line <= 0 || is_library_header(file)) continue;
+    const bool is_callback = function.empty() && i == 0;  // its name may be that of std::function
+    if (is_callback && is_library_function(lines[i])) {
+      return CallSite{.function = "a callback", .file = std::string(file), .line = *line};
+    }
+    if (is_library_function(lines[i])) continue;
     const bool is_in_it = i + 3 < lines.size();  // by its name alone, without parameters
-    return CallSite{.function = is_in_it ? std::string(lines[i]) : function, .file = std::string(file), .line = *line};
+    return CallSite{.function = readable(is_in_it || function.empty() ? lines[i] : function),
+                    .file = std::string(file),
+                    .line = *line};
   }
   return std::nullopt;
+}
+
+bool is_source_of_yoke(std::string_view path) {
+  constexpr std::array<std::string_view, 4> kFolders = {"/yoke/base/", "/yoke/contract/", "/yoke/dist/",
+                                                        "/yoke/train/"};
+  return std::ranges::any_of(kFolders, [&](auto folder) { return path.find(folder) != path.npos; });
 }
 
 /// Returns nullopt if the address belongs to a library.
@@ -79,10 +99,15 @@ std::optional<CallSite> look_up(void* address) {
   try {
     const auto frames = torch::unwind::symbolize({address}, torch::unwind::Mode::fast);
     if (!frames.empty() && frames[0].funcname != "??") {
-      if (is_library_function(frames[0].funcname)) return std::nullopt;
-      site.function = frames[0].funcname;
       // Without a line number, libtorch gives the path of the shared object, and the offset of the address in it.
-      if (base_name(frames[0].filename) != base_name(path)) {
+      const bool has_line = base_name(frames[0].filename) != base_name(path);
+      if (is_library_function(frames[0].funcname)) {
+        const bool is_line_of_user =
+            has_line && !is_library_header(frames[0].filename) && !is_source_of_yoke(frames[0].filename);
+        return is_line_of_user ? inlined_call(address, "") : std::nullopt;
+      }
+      site.function = readable(frames[0].funcname);
+      if (has_line) {
         if (is_library_header(frames[0].filename)) {
           if (auto call = inlined_call(address, site.function)) site = *std::move(call);
         } else {

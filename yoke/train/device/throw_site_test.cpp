@@ -74,7 +74,8 @@ TEST(ThrowSite, IsTheUsersFunction) {
 
 TEST(ThrowSite, OfAnErrorThatPassesThroughLibtorchOrAThread) {
   EXPECT_THAT(last_words(lab::backward), HasSubstr("a bad gradient (lab::Bad::backward("));
-  EXPECT_THAT(last_words(lab::wait_for_thread), HasSubstr("far away (lab::wait_for_thread())"));
+  EXPECT_THAT(last_words(lab::wait_for_thread), HasSubstr("far away (lab::wait_for_thread()::"))
+      << "where it was thrown, and not where the other thread waited";
 }
 
 TEST(ThrowSite, OfErrorsThatWereHandledBeforeIsForgotten) {

@@ -34,7 +34,8 @@ fs::path choose_run_folder(const std::string& name, const fs::path& wanted, bool
   if (wanted.empty()) return resume ? find_last(name) : make_first_free(name);
   if (!resume && !StepFolder(wanted, {}).steps().empty()) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "{} holds the checkpoints of another run; resume that one (--resume), or choose another folder",
+                "{} holds checkpoints, of another run or of this one before a restart; go on from them (--resume), or "
+                "choose another folder",
                 wanted.string());
   }
   return wanted;

@@ -382,7 +382,7 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
   fakes::run_ranks(2, [&](dist::World& world) {
     train(world, options("run"), {}, 1);
     EXPECT_THAT(message_of([&] { yoke::train::Run(world, options("run")); }, ErrorCode::kFailedPrecondition),
-                HasSubstr("holds the checkpoints of another run"));
+                HasSubstr("holds checkpoints, of another run or of this one before a restart"));
     yoke::train::Run run(world, options("run", true));
     EXPECT_THAT(message_of([&] { yoke::train::Run(world, options("run", true)); }, ErrorCode::kUnavailable),
                 HasSubstr("in use by another run"));

@@ -17,8 +17,8 @@ struct CallSite {
 
 /// Finds the innermost call on this thread's stack that is outside of libtorch, yoke and the standard library. If the
 /// compiler has inlined the user's function, this is its caller, with the right line. If it has inlined libtorch's
-/// function, only addr2line knows the line, and there is none without that program. Each address is looked up once in
-/// a process. Thread-safe.
+/// function, only addr2line knows the line, and there is none without that program; nor does libtorch know a lambda
+/// that was inlined into std::function. Each address is looked up once in a process. Thread-safe.
 CallSite user_call();
 
 /// The same for the return addresses of a stack, innermost first, that begins in code of libtorch or yoke.
