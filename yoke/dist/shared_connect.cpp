@@ -78,7 +78,7 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
     std::optional<shared::Door> door;
     UniqueFd file;
     try {
-      auto layout = shared::layout_of(options.size);
+      auto layout = shared::layout_of(options.size, std::ssize(here.ranks) < options.size);
       // With a place for tensors, unless files may not be large: the kernel would end this process for making one.
       if (here.has_arena && !is_limited(RLIMIT_FSIZE)) layout.arena_bytes = shared::kMostArenaBytes;
       if (here.ranks.size() > 1) door.emplace();
