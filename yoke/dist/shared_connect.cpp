@@ -66,6 +66,7 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
   constexpr const char* kNumAbsent = "absent";
   Memory memory;
   const auto take = [&](std::shared_ptr<shared::Segment> segment, const UniqueFd& file) {
+    segment->touch_slots(options.rank);
     // Without a limit, the tensors of all ranks can be mapped. One rank without a place for its own is enough for all
     // to use chunks.
     if (!is_limited(RLIMIT_AS)) memory.arena = segment->arena_of(file, options.rank);
@@ -77,7 +78,7 @@ Memory share_memory_of_host(c10d::Store& store, const SharedMemoryOptions& optio
     std::optional<shared::Door> door;
     UniqueFd file;
     try {
-      auto layout = shared::layout_of(options.size);
+      auto layout = shared::layout_of(options.size, std::ssize(here.ranks) < options.size);
       // With a place for tensors, unless files may not be large: the kernel would end this process for making one.
       if (here.has_arena && !is_limited(RLIMIT_FSIZE)) layout.arena_bytes = shared::kMostArenaBytes;
       if (here.ranks.size() > 1) door.emplace();
@@ -255,7 +256,10 @@ std::optional<SharedConnection> connect_several_hosts(c10d::Store& store, const 
   const MemoryOptions here{.ranks = link.hosts[shared::host_of(link.hosts, options.rank)], .until = all.until};
   c10d::PrefixStore of_host(fmt::format("of_host/{}", here.ranks.front()),
                             c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store));
-  const auto memory = share_memory_of_host(of_host, options, here, [](const auto&) {});
+  const auto memory = share_memory_of_host(of_host, options, here, [&](const auto& segment) {
+    const shared::Topology topology(link.hosts, options.rank);
+    for (const int64_t other : topology.carried()) segment->touch_slots(other);
+  });
   if (own.why_not.empty()) own.why_not = memory.why_not;
   shared::Links links;
   if (memory.segment != nullptr && listener) {

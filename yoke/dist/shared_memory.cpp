@@ -184,6 +184,7 @@ class SharedMemory : public c10d::Backend {
     const auto memory = bytes_of(tensors[0]);
     shared::CopyOptions copy = pieces(tensors[0], tensors[0].nbytes());
     copy.root = static_cast<uint32_t>(options.rootRank);
+    copy.is_from_root = true;
     if (rank_ == options.rootRank) {
       copy.send = {memory};
     } else {
@@ -241,6 +242,7 @@ class SharedMemory : public c10d::Backend {
     const auto to = contiguous_outputs(outputs, work.after)[0];
     auto copy = pieces(to, to.nbytes());
     copy.root = static_cast<uint32_t>(options.rootRank);
+    copy.is_from_root = true;
     copy.for_each = true;
     if (is_root) {
       for (const auto& input : inputs[0])

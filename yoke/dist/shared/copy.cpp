@@ -22,6 +22,7 @@ class Copy : public Exchange {
     // Sizes that may differ are announced in slots, so that no rank has to know those of others.
     is_large = options_.bytes < 0 || options_.bytes > slot_lane_;
     header = {.kind = options_.kind, .type = options_.type, .root = options_.root, .bytes = options_.bytes};
+    if (options_.is_from_root) senders = uint64_t{1} << options_.root;
     options_.receive.resize(static_cast<size_t>(layout.num_ranks));
     for (size_t other = 0; other < options_.receive.size(); ++other) {
       // A rank that receives nothing waits for nobody. Only a barrier has empty pieces that are waited for.
@@ -72,7 +73,7 @@ class Copy : public Exchange {
 
   void stage(int64_t round, std::byte* chunk) override {
     for (size_t lane = 0; lane < options_.send.size(); ++lane) {
-      if (options_.for_each && static_cast<int64_t>(lane) == rank_) continue;
+      if (!is_read_here(static_cast<int64_t>(lane))) continue;
       const auto part = part_of(size_of(lane), lane_, round);
       copy_to_shared(chunk + static_cast<int64_t>(lane) * lane_, options_.send[lane].data() + part.begin, part.size);
     }
@@ -84,7 +85,8 @@ class Copy : public Exchange {
       const bool is_read = !options_.for_each || std::ranges::find(ranks, static_cast<int64_t>(lane)) != ranks.end();
       const auto part = part_of(size_of(lane), lane_, round);
       if (is_read) {
-        pieces.emplace_back(chunk + static_cast<int64_t>(lane) * lane_, static_cast<size_t>(part.size));
+        const auto data = options_.send[lane].subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.size));
+        pieces.push_back({chunk + static_cast<int64_t>(lane) * lane_, data});
       }
     }
     return pieces;
@@ -103,6 +105,11 @@ class Copy : public Exchange {
   }
 
  private:
+  /// Whether another rank of this host reads that lane of this rank's chunk. What other hosts read is sent there at
+  /// once.
+  bool is_read_here(int64_t lane) const {
+    return options_.for_each ? lane != rank_ && share_host(lane, rank_) : !is_alone(rank_);
+  }
   int64_t num_lanes() const { return options_.for_each ? layout_.num_ranks : 1; }
   int64_t lane_of(int64_t rank) const { return options_.for_each ? rank : 0; }
   int64_t size_of(size_t lane) const { return static_cast<int64_t>(options_.send[lane].size()); }
@@ -114,6 +121,17 @@ class Copy : public Exchange {
 };
 
 }  // namespace
+
+bool Exchange::share_host(int64_t a, int64_t b) const {
+  if (hosts.empty()) return true;
+  return std::ranges::any_of(hosts, [&](const auto& host) {
+    return std::ranges::binary_search(host, a) && std::ranges::binary_search(host, b);
+  });
+}
+
+bool Exchange::is_alone(int64_t rank) const {
+  return std::ranges::any_of(hosts, [&](const auto& host) { return host.size() == 1 && host[0] == rank; });
+}
 
 std::unique_ptr<Exchange> make_copy(const Layout& layout, int64_t rank, CopyOptions options) {
   return std::make_unique<Copy>(layout, rank, std::move(options));

@@ -253,7 +253,7 @@ bool Engine::deposit() {
     if (mirror_) {
       const auto* const begin = reinterpret_cast<const std::byte*>(&slot.header);
       const auto* const end = slot.data() + (*next)->exchange->deposited_bytes();
-      mirror_->publish({slot.sequence, sequence}, {{begin, end}});
+      mirror_->publish({slot.sequence, sequence}, {piece_at(begin, end - begin)});
     }
     (*next)->is_deposited = true;
     ring();
@@ -365,6 +365,7 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
       results_[static_cast<size_t>(rank)] = segment_->result(rank, round);
     }
   };
+  if (!exchange.is_sent_by(rank_)) transfer.num_staged = transfer.num_rounds;  // nobody looks at what would be staged
   bool has_moved = false;
   for (bool moves = true; moves; has_moved |= moves) {
     moves = false;
@@ -399,7 +400,7 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
       }
       own.reduced.store(reduce + 1, std::memory_order_seq_cst);
       if (mirror_ && exchange.reduces()) {
-        mirror_->publish({own.reduced, reduce + 1}, {{result, static_cast<size_t>(exchange.reduced_bytes(round))}});
+        mirror_->publish({own.reduced, reduce + 1}, {exchange.reduced(round, result)});
       }
       if (exchange.reduces()) ring();
       moves = true;
@@ -409,7 +410,7 @@ Engine::Step Engine::move_rounds(Transfer& transfer) {
       point_at(take);
       exchange.take(static_cast<int64_t>(transfer.num_taken++), chunks_, results_);
       own.taken.store(take + 1, std::memory_order_seq_cst);
-      if (mirror_) mirror_->publish({own.taken, take + 1});
+      if (mirror_) publish_taken(transfer);
       ring();
       moves = true;
     }

@@ -196,6 +196,7 @@ class Engine {
 
   /// Whether all ranks have published at least `number`; of `which`, a bit for each.
   bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, uint64_t which = ~uint64_t{0}) const;
+  void publish_taken(const Transfer& transfer);
   /// Whether what ranks of a host have staged goes to other hosts as one part: a large reduction over several hosts.
   bool is_merged(const Exchange& exchange) const { return mirror_ && exchange.reduces(); }
   bool are_staged_here(uint64_t number) const;

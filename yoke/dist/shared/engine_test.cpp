@@ -133,6 +133,7 @@ TEST(SharedEngine, CopiesFromOneToAllFromAllToOneAndToEach) {
         for (int64_t root = 0; root < num_ranks; ++root) {  // from one to all
           std::vector<std::byte> piece(size + 1, letter(root, rank == root ? root : 0));
           CopyOptions options{.kind = 6, .root = static_cast<uint32_t>(root), .bytes = std::ssize(piece)};
+          options.is_from_root = size != 1000;
           options.receive.resize(static_cast<size_t>(num_ranks));
           if (rank == root) {
             options.send = {piece};

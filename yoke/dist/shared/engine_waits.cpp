@@ -103,7 +103,7 @@ void Engine::for_each_front(const Transfer& transfer, const Front& front) const 
     });
   }
   const auto num_chunks = static_cast<uint64_t>(layout().num_chunks);
-  if (transfer.num_staged < transfer.num_rounds) {
+  if (transfer.num_staged < transfer.num_rounds && exchange.is_sent_by(rank_)) {
     const auto next = transfer.base + transfer.num_staged + 1;
     front(lacks(&RankState::taken, std::max(next, num_chunks) - num_chunks));
   }
@@ -224,6 +224,20 @@ void Engine::merge(Transfer& transfer) {
     std::vector<int64_t> carried;
     std::ranges::set_intersection(ranks, targets, std::back_inserter(carried));
     return carried.empty() ? std::nullopt : std::optional(exchange.staged_for(round, chunk, carried));
+  });
+}
+
+/// Ranks that send look for it, to fill chunks again. All know it at the end of an exchange; before, it is said to
+/// hosts of ranks that send, so often that each of them can always fill a part of its chunks.
+void Engine::publish_taken(const Transfer& transfer) {
+  const auto& taken = segment_->state(rank_).taken;
+  const auto number = transfer.base + transfer.num_taken;
+  if (transfer.num_taken == transfer.num_rounds) return mirror_->publish({taken, number});
+  if (number % std::max<uint64_t>(1, static_cast<uint64_t>(layout().num_chunks) / 2) != 0) return;
+  mirror_->publish({taken, number}, [&](const auto& ranks) {
+    const bool is_wanted =
+        std::ranges::any_of(ranks, [&](int64_t rank) { return transfer.exchange->is_sent_by(rank); });
+    return is_wanted ? std::optional(Pieces()) : std::nullopt;
   });
 }
 

@@ -16,7 +16,14 @@
 namespace yoke::dist::shared {
 
 using Chunks = std::span<const std::byte* const>;  ///< One for each rank.
-using Pieces = std::vector<std::span<const std::byte>>;
+
+/// What another host needs: `data` of any memory of this rank, which belongs at `place` of the segment.
+struct Piece {
+  const std::byte* place = nullptr;
+  std::span<const std::byte> data;
+};
+using Pieces = std::vector<Piece>;
+inline Piece piece_at(const std::byte* place, int64_t bytes) { return {place, {place, static_cast<size_t>(bytes)}}; }
 
 class Exchange {
  public:
@@ -28,6 +35,9 @@ class Exchange {
   bool is_large = false;
   uint64_t sources = 0;  ///< The ranks whose contributions this rank takes: a bit for each.
   bool takes_from(int64_t rank) const { return (sources >> rank & 1) != 0; }
+  /// The ranks that put anything into their chunks, as all ranks know. Nobody waits for those of the others.
+  uint64_t senders = ~uint64_t{0};
+  bool is_sent_by(int64_t rank) const { return (senders >> rank & 1) != 0; }
 
   /// Writes this rank's slot. In a large exchange it has no contribution, but may announce what follows.
   virtual void deposit(std::byte* slot) const = 0;
@@ -41,6 +51,10 @@ class Exchange {
   /// The ranks of each host, in the order of their first ranks; empty if there is one host. Set by the Engine. What the
   /// ranks of a host give is reduced first, so that the bits do not depend on where an element lies and who reduces it.
   std::span<const std::vector<int64_t>> hosts = {};
+  /// Whether the two are on one host.
+  bool share_host(int64_t a, int64_t b) const;
+  /// Whether no other rank is on the host of this one.
+  bool is_alone(int64_t rank) const;
 
   // Large exchanges.
   /// Called once, with all slots. Returns the number of rounds, the same on all ranks.
@@ -50,7 +64,7 @@ class Exchange {
   /// ranks' parts. Set by the Engine.
   std::span<const int64_t> contributors = {};
   virtual void stage(int64_t round, std::byte* chunk) = 0;
-  /// The parts of this rank's chunk that any of `ranks` reads.
+  /// The parts of this rank's chunk that any of `ranks`, of another host, reads. They need not be in `chunk`.
   virtual Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const = 0;
   /// Reduces what the ranks `locals` have staged for each of `targets`, ranks of other hosts, into `own`, this rank's
   /// chunk.
@@ -58,8 +72,8 @@ class Exchange {
                      std::span<const int64_t> /*targets*/) {}
   /// Reduces this rank's part. Writes `result` if other ranks take it.
   virtual void reduce(int64_t /*round*/, Chunks /*chunks*/, std::byte* /*result*/) {}
-  /// How much of `result` that has written.
-  virtual int64_t reduced_bytes(int64_t /*round*/) const { return 0; }
+  /// What ranks of other hosts take, for their `result`. It need not be in `result`.
+  virtual Piece reduced(int64_t /*round*/, const std::byte* /*result*/) const { return {}; }
   virtual void take(int64_t round, Chunks chunks, Chunks results) = 0;
 };
 
@@ -73,6 +87,7 @@ struct CopyOptions {
   std::vector<std::span<std::byte>> receive;
   /// The bytes of each piece, if they are the same on all ranks; -1 if they may differ.
   int64_t bytes = -1;
+  bool is_from_root = false;  ///< Only `root` sends. Said by all ranks or none.
 };
 std::unique_ptr<Exchange> make_copy(const Layout& layout, int64_t rank, CopyOptions options);
 

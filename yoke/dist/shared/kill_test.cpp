@@ -50,6 +50,7 @@ class Churn {
     start(reduction(large.data(), std::ssize(large)));
     auto broadcast = copy_of(sent);
     broadcast.root = static_cast<uint32_t>(root);
+    broadcast.is_from_root = i % 3 != 0;
     if (rank_ == root) {
       broadcast.send = {std::as_bytes(std::span(sent))};
     } else {

@@ -40,9 +40,13 @@ constexpr int64_t lane_bytes(const Layout& layout, int64_t num_lanes) {
 inline constexpr int64_t kMostArenaBytes = int64_t{1} << 40;
 
 /// The layout of a group with `num_ranks` ranks, without a place for tensors. A rank's part of a chunk has at least 16
-/// KiB.
-constexpr Layout layout_of(int64_t num_ranks) {
+/// KiB. Over several hosts chunks are fewer and larger, because each round costs system calls and wakes threads.
+constexpr Layout layout_of(int64_t num_ranks, bool is_over_hosts = false) {
   Layout layout{.num_ranks = num_ranks};
+  if (is_over_hosts) {
+    layout.chunk_bytes = 1 << 20;
+    layout.num_chunks = 2;
+  }
   if (layout.chunk_bytes < num_ranks * (16 << 10)) layout.chunk_bytes = num_ranks * (16 << 10);
   return layout;
 }

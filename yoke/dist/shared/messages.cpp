@@ -110,10 +110,9 @@ bool Messages::write(int64_t to, Transfers& ended) {
     channel.written.store(position, std::memory_order_seq_cst);
     if (mirror_ != nullptr) {
       Pieces written;
-      for_each_range(channel_bytes_, written_from, static_cast<int64_t>(written_to - written_from),
-                     [&](int64_t begin, int64_t size, int64_t) {
-                       written.emplace_back(channel.data() + begin, static_cast<size_t>(size));
-                     });
+      for_each_range(
+          channel_bytes_, written_from, static_cast<int64_t>(written_to - written_from),
+          [&](int64_t begin, int64_t size, int64_t) { written.push_back(piece_at(channel.data() + begin, size)); });
       mirror_->publish_to(to, {channel.written, position}, written);
     }
     ring_(to);

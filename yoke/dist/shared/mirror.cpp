@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -28,9 +29,8 @@ constexpr milliseconds kSilence(3000);
 /// come for so long, and that to at least two probes or repetitions of what was sent.
 constexpr milliseconds kNoAnswer(6000);
 constexpr int kFewestUnanswered = 2;
-constexpr size_t kBufferBytes = 64 << 10;
-/// The rest of a piece is read into its place, and not into the buffer first, if so much is left.
-constexpr size_t kDirectBytes = 16 << 10;
+/// For what is not known to be the rest of a piece yet. Small, because that rest is read into its place at once.
+constexpr size_t kBufferBytes = 4 << 10;
 /// One connection is read so often before the others have their turn.
 constexpr int kMostReads = 32;
 /// A message of the kernel has at most so many parts (IOV_MAX is at least that).
@@ -131,10 +131,10 @@ void Mirror::send(Outgoing& outgoing, const News& news, const Pieces& pieces) {
   std::vector<iovec> parts;
   const auto add = [&](const void* memory, size_t size) { parts.push_back({const_cast<void*>(memory), size}); };
   for (const auto& piece : pieces) {
-    if (piece.empty()) continue;
-    frames.push_back({.offset = segment_->offset_of(piece.data()), .bytes = piece.size()});
+    if (piece.data.empty()) continue;
+    frames.push_back({.offset = segment_->offset_of(piece.place), .bytes = piece.data.size()});
     add(&frames.back(), sizeof(Frame));
-    add(piece.data(), piece.size());
+    add(piece.data.data(), piece.data.size());
   }
   frames.push_back({.offset = segment_->offset_of(&news.word), .value = news.value});
   add(&frames.back(), sizeof(Frame));
@@ -224,22 +224,24 @@ void Mirror::run() {
 /// from a network or a host that gives no answer.
 uint64_t Mirror::read(Incoming& incoming, bool& has_news) {
   for (int i = 0; i < kMostReads; ++i) {
-    const bool is_direct = incoming.num_left >= kDirectBytes;
-    const auto space =
-        is_direct ? std::span(incoming.to, incoming.num_left) : std::span(incoming.buffer).subspan(incoming.num_kept);
-    const auto count = recv(incoming.socket.value(), space.data(), space.size(), MSG_DONTWAIT);
+    // Of a piece that has begun no byte is in the buffer.
+    const auto space = std::span(incoming.buffer).subspan(incoming.num_kept);
+    const auto wanted = incoming.num_left + space.size();
+    iovec parts[] = {{incoming.to, incoming.num_left}, {space.data(), space.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = std::size(parts);
+    const auto count = recvmsg(incoming.socket.value(), &message, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return 0;
     if (count < 0 && errno != ECONNRESET) return kSilent;
     if (count <= 0) return kClosed;
-    const auto size = static_cast<size_t>(count);
-    if (is_direct) {
-      incoming.to += size;
-      incoming.num_left -= size;
-    } else if (!take(incoming, std::span(incoming.buffer).first(incoming.num_kept + size), has_news)) {
-      return kClosed;
-    }
-    if (size < space.size()) return 0;
+    const auto size = static_cast<size_t>(count), direct = std::min(size, incoming.num_left);
+    incoming.to += direct;
+    incoming.num_left -= direct;
+    const auto rest = std::span(incoming.buffer).first(incoming.num_kept + size - direct);
+    if (!take(incoming, rest, has_news)) return kClosed;
+    if (size < wanted) return 0;
   }
   return 0;
 }

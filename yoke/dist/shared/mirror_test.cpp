@@ -14,6 +14,7 @@
 #include <barrier>
 #include <cstring>
 #include <future>
+#include <list>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -119,6 +120,68 @@ TEST(SharedMirror, ReduceScatterGivesEachRankItsBlock) {
                                   .scatters = true};
       EXPECT_EQ(start(engine, make_reduction(engine.layout(), rank, options)).wait(engine), "");
       for (int64_t i = 0; i < block; ++i) ASSERT_EQ(output[static_cast<size_t>(i)], 6 * (rank * block + i) + 15'000);
+    });
+  }
+}
+
+// Ranks that send nothing go ahead, and say seldom what they have taken.
+TEST(SharedMirror, LargeOnesOfAllKindsFollowEachOther) {
+  auto many_chunks = tiny(6);
+  many_chunks.num_chunks = 5;
+  for (const auto& layout : {tiny(6), many_chunks}) {
+    run_hosts(layout, kThreeHosts, [&](Engine& engine, int64_t rank) {
+      std::minstd_rand random(5);  // the same on all ranks
+      for (int turn = 0; turn < 60; ++turn) {
+        std::vector<Pending> pending;
+        std::list<Bytes> memory;
+        std::vector<std::pair<const Bytes*, std::byte>> expected;
+        for (int i = 0; i < 3; ++i) {
+          const auto kind = static_cast<uint32_t>(random() % 4);
+          const auto root = static_cast<int64_t>(random() % 6), size = static_cast<int64_t>(400 + random() % 3000);
+          const auto mark = [&](int64_t of) { return std::byte(10 * turn + 3 * i + of); };
+          const auto add = [&](std::byte value) -> Bytes& {
+            return memory.emplace_back(static_cast<size_t>(size), value);
+          };
+          auto& own = add(mark(rank));
+          CopyOptions copy{.kind = 10 + kind, .root = static_cast<uint32_t>(root), .bytes = size};
+          copy.receive.resize(6);
+          if (kind == 0) {  // from one to all
+            copy.is_from_root = true;
+            if (rank == root) copy.send = {own};
+            if (rank != root) copy.receive[static_cast<size_t>(root)] = own;
+            expected.emplace_back(&own, mark(root));
+          } else if (kind == 1) {  // from all to one
+            copy.send = {own};
+            for (size_t other = 0; rank == root && other < 6; ++other) {
+              auto& received = add({});
+              copy.receive[other] = received;
+              expected.emplace_back(&received, mark(static_cast<int64_t>(other)));
+            }
+          } else if (kind == 2) {  // to each from one
+            copy.is_from_root = copy.for_each = true;
+            for (int64_t other = 0; rank == root && other < 6; ++other) copy.send.emplace_back(add(mark(other)));
+            auto& received = add({});
+            copy.receive[static_cast<size_t>(root)] = received;
+            expected.emplace_back(&received, mark(rank));
+          }
+          if (kind < 3) {
+            pending.push_back(start(engine, make_copy(engine.layout(), rank, copy)));
+            continue;
+          }
+          const ReduceOptions most{.root = static_cast<uint32_t>(root),
+                                   .type = Type::kU8,
+                                   .reduction = Reduction::kMax,
+                                   .input = own.data(),
+                                   .output = rank == root ? own.data() : nullptr,
+                                   .num_elements = size};
+          std::byte greatest{};
+          for (int64_t other = 0; other < 6; ++other) greatest = std::max(greatest, mark(other));
+          expected.emplace_back(&own, rank == root ? greatest : mark(rank));
+          pending.push_back(start(engine, make_reduction(engine.layout(), rank, most)));
+        }
+        for (const auto& one : pending) ASSERT_EQ(one.wait(engine), "");
+        for (const auto& [bytes, value] : expected) ASSERT_EQ(*bytes, Bytes(bytes->size(), value)) << turn;
+      }
     });
   }
 }
@@ -352,7 +415,7 @@ TEST(SharedMirror, ASlowReceiverStopsNobody) {
   const auto size = static_cast<size_t>(segment->layout().chunk_bytes);
   for (uint64_t i = 1; i <= kTimes; ++i) {
     std::memset(segment->chunk(0, 0), static_cast<int>(i), size);
-    mirror.publish({word, i}, {{segment->chunk(0, 0), size}});
+    mirror.publish({word, i}, {piece_at(segment->chunk(0, 0), segment->layout().chunk_bytes)});
   }
   in.in.push_back({UniqueFd(pair[1]), 0});
   const Mirror receiver(there, std::move(in), {.rank = 1, .ring = [] {}});

@@ -67,7 +67,7 @@ class ReducingExchange : public Exchange {
   bool reduces() const override { return true; }
 
   void stage(int64_t round, std::byte* chunk) override {
-    if (!tensors_.empty()) return;
+    if (!tensors_.empty() || is_alone(rank_)) return;
     for (int64_t other = 0; other < schedule_.layout.num_ranks; ++other) {
       if (other == rank_) continue;  // this rank reads its own part in place
       const auto part = schedule_.part(round, other);
@@ -79,13 +79,19 @@ class ReducingExchange : public Exchange {
   Pieces staged_for(int64_t round, const std::byte* chunk, const std::vector<int64_t>& ranks) const override {
     Pieces pieces;
     for (const int64_t other : ranks) {
-      pieces.emplace_back(chunk + other * lane_, static_cast<size_t>(schedule_.part(round, other).size * bytes_));
+      const auto part = schedule_.part(round, other);
+      const auto* const lane = chunk + other * lane_;
+      const auto* const from = is_alone(rank_) ? options_.input + part.begin * bytes_ : lane;
+      pieces.push_back({lane, {from, static_cast<size_t>(part.size * bytes_)}});
     }
     return pieces;
   }
 
-  int64_t reduced_bytes(int64_t round) const override {
-    return options_.scatters ? 0 : schedule_.part(round, rank_).size * bytes_;
+  Piece reduced(int64_t round, const std::byte* result) const override {
+    if (options_.scatters) return {};
+    const auto part = schedule_.part(round, rank_);
+    const auto* const from = needs_result() ? result : options_.output + part.begin * bytes_;
+    return {result, {from, static_cast<size_t>(part.size * bytes_)}};
   }
 
   void merge(int64_t round, Chunks chunks, std::byte* own, std::span<const int64_t> locals,
@@ -109,7 +115,7 @@ class ReducingExchange : public Exchange {
     if (!hosts.empty()) take_own_host_apart();
     targets_.clear();
     if (options_.output != nullptr) targets_.push_back(options_.output + (part.begin - first_wanted()) * bytes_);
-    if (!options_.scatters) targets_.push_back(result);
+    if (needs_result()) targets_.push_back(result);
     reduce_by_pieces(part.size);
   }
 
@@ -200,6 +206,8 @@ class ReducingExchange : public Exchange {
     }
   }
 
+  /// Whether other ranks of this host take this one's part of the result, or it is nowhere else.
+  bool needs_result() const { return !options_.scatters && (!is_alone(rank_) || options_.output == nullptr); }
   int64_t block() const { return options_.num_elements / schedule_.layout.num_ranks; }
   int64_t first_wanted() const { return options_.scatters ? rank_ * block() : 0; }
 

@@ -22,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
 
 /// Raise it with each change of what ranks write into the file, or when. Ranks with different ones use Gloo.
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 
 /// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
 struct Head {
@@ -33,16 +33,20 @@ struct Head {
 
 Offsets offsets_of(const Layout& layout) {
   Offsets at;
-  at.states = round_up(sizeof(Head), kLineBytes);
-  at.slots = round_up(at.states + layout.num_ranks * static_cast<int64_t>(sizeof(RankState)), kPageBytes);
-  at.slot_stride = static_cast<int64_t>(sizeof(Slot)) + round_up(layout.slot_bytes, kLineBytes);
-  at.chunks = round_up(at.slots + layout.num_ranks * layout.num_slots * at.slot_stride, kPageBytes);
-  at.chunk_stride = round_up(layout.chunk_bytes, kLineBytes);
-  at.results = at.chunks + layout.num_ranks * layout.num_chunks * at.chunk_stride;
-  at.result_stride = round_up(lane_bytes(layout, layout.num_ranks), kLineBytes);
-  at.channels = round_up(at.results + layout.num_ranks * layout.num_chunks * at.result_stride, kPageBytes);
-  at.channel_stride = static_cast<int64_t>(sizeof(Channel)) + layout.channel_bytes;
-  at.end = round_up(at.channels + layout.num_ranks * layout.num_ranks * at.channel_stride, kPageBytes);
+  int64_t end = sizeof(Head);
+  at.states = round_up(end, kLineBytes);
+  end = at.states + layout.num_ranks * static_cast<int64_t>(sizeof(RankState));
+  const auto part_of = [&](int64_t num_places, int64_t bytes) {
+    Part part{.begin = round_up(end, kPageBytes), .stride = round_up(bytes, kLineBytes)};
+    part.of_rank = round_up(num_places * part.stride, kPageBytes);
+    end = part.begin + layout.num_ranks * part.of_rank;
+    return part;
+  };
+  at.slots = part_of(layout.num_slots, static_cast<int64_t>(sizeof(Slot)) + layout.slot_bytes);
+  at.chunks = part_of(layout.num_chunks, layout.chunk_bytes);
+  at.results = part_of(layout.num_chunks, lane_bytes(layout, layout.num_ranks));
+  at.channels = part_of(layout.num_ranks, static_cast<int64_t>(sizeof(Channel)) + layout.channel_bytes);
+  at.end = end;
   return at;
 }
 
@@ -136,17 +140,21 @@ std::shared_ptr<Arena> Segment::arena_of(const UniqueFd& file, int64_t rank) con
 }
 
 std::byte* Segment::chunk(int64_t rank, uint64_t round) const {
-  const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
-  return memory_ + at_.chunks + index * at_.chunk_stride;
+  return memory_ + at_.chunks.at(rank, static_cast<int64_t>(round) % layout_.num_chunks);
 }
 
 std::byte* Segment::result(int64_t rank, uint64_t round) const {
-  const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
-  return memory_ + at_.results + index * at_.result_stride;
+  return memory_ + at_.results.at(rank, static_cast<int64_t>(round) % layout_.num_chunks);
 }
 
 Channel& Segment::channel(int64_t from, int64_t to) const {
-  return *reinterpret_cast<Channel*>(memory_ + at_.channels + (from * layout_.num_ranks + to) * at_.channel_stride);
+  return *reinterpret_cast<Channel*>(memory_ + at_.channels.at(from, to));
+}
+
+void Segment::touch_slots(int64_t rank) const {
+  for (int64_t place = 0; place < layout_.num_slots; ++place) {
+    slot(rank, static_cast<uint64_t>(place)).sequence.fetch_add(0, std::memory_order_relaxed);
+  }
 }
 
 void Segment::mark_alive(int64_t rank) const {

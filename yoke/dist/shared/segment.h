@@ -85,10 +85,19 @@ struct alignas(kLineBytes) Channel {
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-/// Where the parts of the file begin, in bytes, and how far apart the places of a part are.
+/// Places of all ranks, one rank after the other. No page has places of two ranks, so that a page can lie on the NUMA
+/// node of its rank.
+struct Part {
+  int64_t begin = 0, stride = 0, of_rank = 0;  ///< In bytes: from place to place, and from rank to rank.
+
+  int64_t at(int64_t rank, int64_t place) const { return begin + rank * of_rank + place * stride; }
+};
+
+/// Where things lie in the file.
 struct Offsets {
-  int64_t states = 0, slots = 0, slot_stride = 0, chunks = 0, chunk_stride = 0, results = 0, result_stride = 0;
-  int64_t channels = 0, channel_stride = 0, end = 0;
+  int64_t states = 0;
+  Part slots, chunks, results, channels;
+  int64_t end = 0;
 };
 
 /// Whether the kernel marks the locks of threads that end, so that other ranks notice it. A sandbox may lack this.
@@ -111,12 +120,16 @@ class Segment {
   const Layout& layout() const { return layout_; }
   RankState& state(int64_t rank) const { return reinterpret_cast<RankState*>(memory_ + at_.states)[rank]; }
   Slot& slot(int64_t rank, uint64_t sequence) const {
-    const auto index = rank * layout_.num_slots + static_cast<int64_t>(sequence) % layout_.num_slots;
-    return *reinterpret_cast<Slot*>(memory_ + at_.slots + index * at_.slot_stride);
+    const auto place = static_cast<int64_t>(sequence) % layout_.num_slots;
+    return *reinterpret_cast<Slot*>(memory_ + at_.slots.at(rank, place));
   }
   std::byte* chunk(int64_t rank, uint64_t round) const;   ///< What the rank contributes in this round.
   std::byte* result(int64_t rank, uint64_t round) const;  ///< The part that the rank has reduced in this round.
   Channel& channel(int64_t from, int64_t to) const;
+  /// Touches the rank's slots, so that their pages lie on the NUMA node of the caller, who writes there, and not on
+  /// that of a rank that looks into a slot before it is filled. All else is first touched by who writes it. REQUIRES:
+  /// no rank has an Engine yet.
+  void touch_slots(int64_t rank) const;
 
   /// Where something in the segment lies, so that the same place can be found in that of another host.
   uint64_t offset_of(const void* place) const {
