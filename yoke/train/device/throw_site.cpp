@@ -1,8 +1,10 @@
-// Remembers where exceptions are thrown, so that a program that ends with one says in which of its own lines that was.
+// Remembers where exceptions are thrown, so that a program that ends with one says in which of its own lines that was,
+// and what they say, for a World that is destroyed by one.
 //
-// The C++ runtime has no hook for it. As in other tools, __cxa_throw and std::rethrow_exception are defined here,
-// before those of libstdc++, which they call. The second one passes on what a thread of libtorch has thrown, and then
-// the stack of the thread that waited has the user's line.
+// The C++ runtime has no hook for it. As in other tools, __cxa_throw, __cxa_rethrow and std::rethrow_exception are
+// defined here, before those of libstdc++, which they call. The last one passes on what a thread of libtorch has
+// thrown, and then the stack of the thread that waited has the user's line.
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fmt/format.h>
@@ -12,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <span>
+#include <typeinfo>
 #include <utility>
 
 #include "yoke/base/text.h"
@@ -23,6 +26,9 @@ namespace {
 
 struct Throw {
   const void* object = nullptr;  ///< The exception.
+  size_t number = 0;             ///< Of the throws of this thread; 0: unused.
+  int num_on_their_way = 0;      ///< Other exceptions, when this one was thrown last.
+  std::array<char, 256> text = {};
   std::array<void*, 64> stack = {};
   int size = 0;
 };
@@ -30,26 +36,66 @@ struct Throw {
 thread_local constinit std::array<Throw, 4> last_throws;
 thread_local constinit size_t num_throws = 0;
 
-const Throw* find(const void* object) {
+Throw* find(const void* object) {
   const auto found = std::ranges::find(last_throws, object, &Throw::object);
   return object == nullptr || found == last_throws.end() ? nullptr : found;
 }
 
-const void* object_of(const std::exception_ptr& error) {  // an exception_ptr is a pointer to the exception
+void* object_of(const std::exception_ptr& error) {  // an exception_ptr is a pointer to the exception
   static_assert(sizeof(error) == sizeof(void*));
-  const void* object = nullptr;
+  void* object = nullptr;
   std::memcpy(&object, static_cast<const void*>(&error), sizeof object);
   return object;
 }
 
-/// Most exceptions are caught again, so only the addresses are kept. That takes some microseconds.
-[[gnu::noinline]] void remember(const void* object) {
-  for (auto& one : last_throws) {
-    if (one.object == object) one.object = nullptr;  // of an earlier exception at the same address
-  }
-  auto& one = last_throws[num_throws++ % last_throws.size()];
+void note_throw(Throw& one) {
+  one.number = ++num_throws;
+  one.num_on_their_way = std::uncaught_exceptions();
+}
+
+/// The text is copied now, because later nobody knows whether the exception is still there.
+void copy_text(Throw& one, void* object, const std::type_info& type) {
+  one.text.front() = '\0';
+  if (!typeid(std::exception).__do_catch(&type, &object, 1)) return;  // as `catch (const std::exception&)` does
+  const auto* error = static_cast<const std::exception*>(object);
+  const auto* of_torch = dynamic_cast<const c10::Error*>(error);  // what() would look up the lines of its stack
+  const auto* text = of_torch != nullptr ? of_torch->what_without_backtrace() : error->what();
+  if (text == nullptr) return;
+  const auto size = strnlen(text, one.text.size() - 1);
+  std::memcpy(one.text.data(), text, size);
+  one.text[size] = '\0';
+}
+
+/// Most exceptions are caught again, so only addresses and the beginning of the text are kept. That takes some
+/// microseconds.
+[[gnu::noinline]] void remember(void* object, const std::type_info& type) {
+  if (auto* earlier = find(object)) *earlier = {};  // at the same address
+  auto& one = *std::ranges::min_element(last_throws, {}, &Throw::number);
   one.object = object;
   one.size = backtrace(one.stack.data(), static_cast<int>(one.stack.size()));
+  copy_text(one, object, type);
+  note_throw(one);
+}
+
+/// The stack of the first throw is kept.
+[[gnu::always_inline]] inline void remember_again(const std::exception_ptr& error) {
+  auto* object = object_of(error);
+  if (auto* known = find(object)) {
+    note_throw(*known);
+  } else if (object != nullptr) {  // another thread has thrown it
+    remember(object, *error.__cxa_exception_type());
+  }
+}
+
+/// Those that were thrown since this one have been caught, or were thrown while it is on its way.
+std::string text_on_its_way() {
+  const int num_others = std::uncaught_exceptions() - 1;
+  const Throw* latest = nullptr;
+  for (const auto& one : last_throws) {
+    if (one.object == nullptr || one.num_on_their_way != num_others) continue;
+    if (latest == nullptr || one.number > latest->number) latest = &one;
+  }
+  return latest == nullptr ? "" : latest->text.data();
 }
 
 template <class Function>
@@ -68,23 +114,29 @@ std::string place_of_failure(bool needs_line) {
   return needs_line ? "" : site.function;
 }
 
-[[gnu::constructor]] void install() { set_failure_place(place_of_failure); }
+[[gnu::constructor]] void install() { set_failure_place(place_of_failure, text_on_its_way); }
 
 }  // namespace
 }  // namespace yoke::train
 
 extern "C" [[noreturn]] void __cxa_throw(void* object, void* type, void (*destructor)(void*)) {
-  yoke::train::remember(object);
+  yoke::train::remember(object, *static_cast<const std::type_info*>(type));
   static const auto real = yoke::train::next<void(void*, void*, void (*)(void*))>("__cxa_throw");
   real(object, type, destructor);
+  __builtin_unreachable();
+}
+
+extern "C" [[noreturn]] void __cxa_rethrow() {
+  yoke::train::remember_again(std::current_exception());
+  static const auto real = yoke::train::next<void()>("__cxa_rethrow");
+  real();
   __builtin_unreachable();
 }
 
 namespace std {
 
 [[noreturn]] void rethrow_exception(exception_ptr error) {
-  const auto* object = yoke::train::object_of(error);
-  if (yoke::train::find(object) == nullptr) yoke::train::remember(object);  // another thread has thrown it
+  yoke::train::remember_again(error);
   static const auto real =
       yoke::train::next<void(exception_ptr)>("_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE");
   real(std::move(error));
