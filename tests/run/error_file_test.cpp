@@ -53,6 +53,20 @@ TEST(ErrorFile, PlainTextIsShown) {
               HasSubstr("yoke run: rank 0 failed: just text\nyoke run: rank 0 (pid "));
 }
 
+// None of them is to blame alone. All have written their reports before the first one ends.
+TEST(ErrorFile, OneThatAllRanksWriteBlamesNoneOfThem) {
+  const TemporaryFolder folder;
+  auto options = yoke_run_shell(3, std::string("f=$TORCHELASTIC_ERROR_FILE; ") + kExplain +
+                                       "; : > $F/$RANK; until [ -e $F/0 ] && [ -e $F/1 ] && [ -e $F/2 ]; do sleep "
+                                       "0.01; done; exit 3");
+  options.environment = {{"F", folder.path()}};
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, testing::ContainsRegex("yoke run: rank [0-2] failed: ValueError: no\n"
+                                                 "yoke run: ranks 0-2 of 3 failed with the same error; then rank [0-2] "
+                                                 "\\(pid [0-9]+\\) exited with code 3; stopped the 2 other ranks\n$"));
+}
+
 /// Both forms of libtorch: TORCH_CHECK, and the checks of its allocator.
 TEST(ErrorFile, AStackOfLibtorchIsLeftOut) {
   for (const char* stack :
@@ -166,7 +180,7 @@ TEST(ErrorFile, AnOuterLauncherShowsTheCauseOfTheInnerOne) {
   auto options = failing("true");
   options.argv.insert(options.argv.begin(), {kYoke, "run", "-n", "2", "--"});
   options.argv.back() = std::string("f=$TORCHELASTIC_ERROR_FILE; ") + kExplain + "; exit 3";
-  EXPECT_THAT(run(options).err, HasSubstr("failed: ValueError: no\nyoke run: rank "));
+  EXPECT_THAT(run(options).err, testing::ContainsRegex("failed: ValueError: no\nyoke run: ranks? "));
 }
 
 TEST(ErrorFile, OfAJobThatSucceedsIsNone) {

@@ -56,7 +56,7 @@ TEST(Orphans, NoneWhenTheGuardianIsKilled) {
   const auto result = job.command.wait();
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.err, HasSubstr("yoke run: the process that starts and watches the ranks (pid " +
-                                    std::to_string(*guardian) + ") was killed"));
+                                    std::to_string(*guardian) + ") was killed; stopped 2 ranks, "));
   job.expect_nothing_left();
 }
 

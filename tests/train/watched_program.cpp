@@ -1,13 +1,14 @@
 // A training in a Run, for tests of what it says about its steps and its memory.
 //
-//   watched_program FOLDER leak|cache|late|rate|log
+//   watched_program FOLDER leak|cache|late|rate|log|throw
 //
 // leak: rank 1 keeps 160 KiB of each step. cache: it keeps as much in the first half of the first epoch, and 64 MiB
 // of the first evaluation. late: its forward takes 6 ms longer. rate: its learning rate is
-// another one, which is found after step 20. log: it logs a figure less often.
+// another one, which is found after step 20. log: it logs a figure less often. throw: it fails in step 10.
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ int main(int argc, char** argv) {
   return yoke::run_program("watched_program", [&] {
     if (argc != 3) throw yoke::Error(yoke::ErrorCode::kInvalidArgument, "usage: watched_program FOLDER CASE");
     const std::string name = argv[2];
-    const bool fails = name == "rate" || name == "log";
+    const bool fails = name == "rate" || name == "log" || name == "throw";
     const int64_t num_steps = fails ? 20 : name == "late" ? 200 : 500;
     at::set_num_threads(1);
     yoke::dist::World world;
@@ -37,6 +38,7 @@ int main(int argc, char** argv) {
     for (auto& epoch : run.epochs(loader, name == "cache" ? 2 : 1)) {
       for (auto& batch : epoch) {
         usleep(name == "late" && world.rank() == 1 ? 9000 : 3000);  // clock: the work of a step
+        if (is_odd && name == "throw" && run.step() == 10) throw std::runtime_error("no more rice");
         optimizer.zero_grad();
         at::mse_loss(net(batch.data), batch.target).backward();
         optimizer.step();

@@ -60,5 +60,16 @@ TEST(WatchedProgram, TheLastLineNamesTheRankThatDiffers) {
                             "are logged; then .* exited with code 64; stopped the 2 other ranks\n$"));
 }
 
+TEST(WatchedProgram, ThoseWhoWaitForARankSayWhatItsExceptionSaid) {
+  const TemporaryFolder folder;
+  const auto result = run({.argv = {YOKE_COMMAND, "run", "-n", "3", "--", YOKE_WATCHED, folder.path(), "throw"}});
+  EXPECT_EQ(result.exit_code, 70);
+  for (const auto* rank : {"0", "2"}) {
+    EXPECT_THAT(result.err, ContainsRegex("watched_program: rank " + std::string(rank) +
+                                          ": collective [0-9]+ lost its connection to another rank: [^\n]*"
+                                          "; reported before: rank 1: an exception has ended it: no more rice\n"));
+  }
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 #include "yoke/contract/error_file.h"
+#include "yoke/contract/failure_place.h"
 #include "yoke/contract/progress.h"
 #include "yoke/contract/variables.h"
 #include "yoke/dist/detail/gloo.h"
@@ -225,7 +227,11 @@ World::~World() {
   if (std::uncaught_exceptions() <= job_->num_exceptions) {
     job_->say_farewell(*impl_);
   } else if (!job_->has_lost_rank) {
-    report_failure("an exception has ended it; its own log says which");
+    constexpr int64_t kMaxColumns = 200;
+    const auto whole = thrown_text();
+    const auto text = whole.substr(0, whole.find('\n'));  // libtorch's stack may follow
+    report_failure(text.empty() ? "an exception has ended it; its own log says which"
+                                : "an exception has ended it: " + fit(printable(text), kMaxColumns));
   }
 }
 

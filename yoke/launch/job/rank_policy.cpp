@@ -251,6 +251,7 @@ RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& wh
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
     attempt_.cause = fmt::format("the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
     attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
+    attempt_.names_no_rank = true;
   } else {
     attempt_.cause +=
         fmt::format("; then the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
@@ -261,7 +262,10 @@ RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& wh
 }
 
 RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
-  if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
+  if (attempt_.state == State::kRunning) {
+    attempt_.again = Attempt::Again::kCounted;
+    attempt_.names_no_rank = true;
+  }
   return fail(exit_status(ErrorCode::kUnavailable),
               fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where,
                           describe_wait_status(wait_status)),
@@ -542,7 +546,8 @@ std::string RankPolicy::reason() const {
                           format_duration(attempt_.stopped_at - attempt_.left.front().second));
     }
     if (attempt_.num_stopped > 0) {
-      line += by_signal_                  ? fmt::format("; stopped {}", counted(attempt_.num_stopped, "rank"))
+      const bool are_all = by_signal_ || attempt_.names_no_rank;
+      line += are_all                     ? fmt::format("; stopped {}", counted(attempt_.num_stopped, "rank"))
               : attempt_.num_stopped == 1 ? "; stopped the other rank"
                                           : fmt::format("; stopped the {} other ranks", attempt_.num_stopped);
     }

@@ -203,6 +203,7 @@ class RankPolicy {
     int64_t num_killed = 0;   ///< How many of num_stopped had to be killed.
     bool counts_stopped = true;
     bool grace_is_over = false;
+    bool names_no_rank = false;  ///< The cause is that a process of the launcher's own has ended.
     bool noticed = false;
     Time stopped_at;
     /// The ranks that ended with status 0 while others ran, in the order of their ends, and when.

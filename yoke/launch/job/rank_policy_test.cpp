@@ -356,9 +356,9 @@ TEST(RankPolicy, SaysThatTheGuardianWasKilled) {
   auto policy = policy_of(2);
   policy.on_guardian_lost(99);
   EXPECT_NE(policy.exit_code(), 0);
-  EXPECT_THAT(
-      policy.reason(),
-      HasSubstr("the process that starts and watches the ranks (pid 99) was killed; stopped the 2 other ranks"));
+  EXPECT_EQ(policy.reason(),
+            "yoke run: the process that starts and watches the ranks (pid 99) was killed; stopped 2 ranks, 2 of them "
+            "by SIGKILL");
 }
 
 TEST(RankPolicy, NamesWhatCannotBeKilled) {
@@ -553,8 +553,7 @@ TEST(RankPolicy, SignalsToTheLaunchersOfAllNodesAreOneWish) {
 TEST(RankPolicy, TheEndOfTheStoreIsAFailure) {
   auto policy = restarting_policy(1);
   EXPECT_EQ(policy.on_store_ended(5, " on a", SIGKILL, kStart).order, Order::kSignal);
-  EXPECT_THAT(policy.reason(),
-              HasSubstr("the process that serves the ranks' TCPStore (pid 5 on a) was killed by SIGKILL"));
+  EXPECT_THAT(policy.reason(), HasSubstr("the ranks' TCPStore (pid 5 on a) was killed by SIGKILL; stopped 2 ranks"));
   EXPECT_TRUE(notice_of_restart(policy));
 }
 

@@ -167,6 +167,33 @@ FailureCause only_one_that_did_not_wait(const FailureFacts& facts) {
   return is_clear ? cause : FailureCause();
 }
 
+/// The text of the error with which a rank has failed, without its own name; empty if that is not known, or if it
+/// failed because of another rank. A rank that ended with status 0 has not failed.
+std::string own_error(const FailureFacts& facts, int64_t rank) {
+  const auto status = facts.wait_statuses.find(rank);
+  if (status != facts.wait_statuses.end() && status->second == 0) return "";
+  const auto report = facts.reports.find(rank);
+  const bool has_report = report != facts.reports.end();
+  if (has_report && (is_consequence(report->second) || was_continued(facts, rank, report->second))) return "";
+  std::string text(has_report ? report->second.message : last_line(facts, rank));
+  if (!has_report && (!is_exception(text) || is_consequence(text))) return "";
+  const auto name = fmt::format("rank {}: ", rank);
+  if (const auto found = text.find(name); found != text.npos) text.erase(found, name.size());
+  return text;
+}
+
+/// The ranks that have failed with the same error as `first`, and that one; empty if there is no other one. Then none
+/// of them is to blame alone: a file is missing, or an option is wrong.
+std::vector<int64_t> failed_alike(const FailureFacts& facts, int64_t first) {
+  const auto error = own_error(facts, first);
+  if (error.empty()) return {};
+  std::set<int64_t> alike;
+  for (const auto& [rank, _] : facts.reports) alike.insert(rank);
+  for (const auto& [rank, _] : facts.last_lines) alike.insert(rank);
+  std::erase_if(alike, [&](int64_t rank) { return own_error(facts, rank) != error; });
+  return alike.size() < 2 ? std::vector<int64_t>() : std::vector(alike.begin(), alike.end());
+}
+
 std::string with_activity(const FailureFacts& facts, const FailureCause& cause) {
   const auto found = facts.states.find(cause.ranks.front());
   if (cause.kind != FailureCause::Kind::kAbsent || found == facts.states.end() || cause.ranks.size() > 1)
@@ -205,6 +232,10 @@ Culprit find_culprit(const FailureFacts& facts) {
   auto cause = is_echo ? first_named_cause(facts) : FailureCause();
   if (is_echo) {
     if (auto killed = killed_before(facts, cause, first != facts.first_exited)) return *std::move(killed);
+  }
+  if (auto alike = failed_alike(facts, first); !alike.empty()) {
+    const auto num_ranks = std::max(alike.size(), facts.wait_statuses.size() + static_cast<size_t>(facts.num_running));
+    return {std::move(alike), fmt::format("of {} failed with the same error", num_ranks)};
   }
   if (first != facts.first_exited) return {{first}, "failed first"};
   if (!is_echo) return {{first}, ""};

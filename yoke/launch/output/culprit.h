@@ -51,7 +51,8 @@ struct Culprit {
 };
 
 /// Returns root_cause(), unless it failed because of another rank: one that is stopped, waits in the kernel, has ended
-/// too early, has crashed, or that the report of the failure names.
+/// too early, has crashed, or that the report of the failure names. If others have the same error of their own, returns
+/// all of these.
 Culprit find_culprit(const FailureFacts& facts);
 
 /// Returns the rank whose report says most about the failure: root_cause(), or, if that repeats what it knows of

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <exception>
 #include <functional>
 #include <future>
 #include <stdexcept>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/contract/failure_place.h"
 #include "yoke/contract/program.h"
 
 namespace lab {
@@ -80,6 +82,72 @@ TEST(ThrowSite, OfAnErrorThatPassesThroughLibtorchOrAThread) {
 
 TEST(ThrowSite, OfErrorsThatWereHandledBeforeIsForgotten) {
   EXPECT_THAT(last_words(lab::after_others), HasSubstr("a bad value (lab::own_error())"));
+}
+
+/// What a destructor learns that an exception calls.
+struct Witness {
+  std::string& text;
+  ~Witness() { text = yoke::thrown_text(); }
+};
+
+template <class Body>
+std::string text_for_destructor(const Body& body) {
+  std::string text;
+  try {
+    const Witness witness{text};
+    body();
+  } catch (...) {
+  }
+  return text;
+}
+
+void fail_and_catch() {
+  try {
+    lab::standard_library();
+  } catch (const std::out_of_range&) {
+  }
+}
+
+struct FailsInDestructor {
+  ~FailsInDestructor() { fail_and_catch(); }
+};
+
+TEST(ThrownText, IsThatOfTheExceptionThatIsOnItsWay) {
+  EXPECT_EQ(text_for_destructor(fail_and_catch), "") << "none is";
+  EXPECT_EQ(text_for_destructor(lab::own_error), "a bad value");
+  EXPECT_EQ(text_for_destructor(lab::error_of_yoke), "no file x.npy");
+  EXPECT_EQ(text_for_destructor([] { throw 3; }), "");
+  EXPECT_EQ(text_for_destructor([] { throw std::runtime_error(std::string(1000, 'x')); }), std::string(255, 'x'));
+  EXPECT_THAT(text_for_destructor(lab::wrong_target), testing::StartsWith("Target 6 is out of bounds."));
+  EXPECT_EQ(text_for_destructor(lab::wait_for_thread), "far away");
+  EXPECT_EQ(text_for_destructor(lab::backward), "a bad gradient");
+}
+
+TEST(ThrownText, IsNotThatOfOthersWhichAreCaughtMeanwhile) {
+  EXPECT_EQ(text_for_destructor([] {
+              const FailsInDestructor outer;
+              lab::own_error();
+            }),
+            "a bad value");
+  EXPECT_EQ(text_for_destructor([] {
+              try {
+                lab::own_error();
+              } catch (const std::exception&) {
+                fail_and_catch();
+                throw;
+              }
+            }),
+            "a bad value");
+  EXPECT_EQ(text_for_destructor([] {
+              try {
+                lab::own_error();
+              } catch (const std::exception&) {
+                const auto error = std::current_exception();
+                fail_and_catch();
+                std::rethrow_exception(error);
+              }
+            }),
+            "a bad value");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,21 @@ namespace {
 
 /// metrics.csv and steps.jsonl have columns of these names, by which `yoke curve` places the values.
 constexpr std::array<std::string_view, 5> kReserved = {"epoch", "step", "time", "samples_per_second", "seconds"};
+
+/// A rank has a value that is not finite, and does not know since when.
+constexpr std::string_view kLongAgo = "?";
+
+/// Whether the value is known not to be finite, without waiting for a device. This takes a few nanoseconds.
+bool is_not_finite(const at::Tensor& value) {
+  if (!value.is_cpu() || value.layout() != at::kStrided || value.numel() != 1) return false;
+  switch (value.scalar_type()) {
+    case at::kFloat: return !std::isfinite(*value.const_data_ptr<float>());
+    case at::kDouble: return !std::isfinite(*value.const_data_ptr<double>());
+    case at::kBFloat16: return !std::isfinite(static_cast<float>(*value.const_data_ptr<at::BFloat16>()));
+    case at::kHalf: return !std::isfinite(static_cast<float>(*value.const_data_ptr<at::Half>()));
+    default: return false;
+  }
+}
 
 std::string times(int64_t count) { return count == 0 ? "never" : count == 1 ? "once" : fmt::format("{} times", count); }
 
@@ -45,7 +61,22 @@ std::optional<std::string> describe_difference(const std::vector<LogCounts>& ran
   return std::nullopt;
 }
 
-void Figures::add(const std::string& name, const at::Tensor& value, int64_t weight) {
+FirstNotFinite find_first_not_finite(const std::map<int64_t, NotFinite>& of_ranks, int64_t num_ranks) {
+  if (of_ranks.empty()) return {};
+  const auto& first = std::ranges::min_element(of_ranks, {}, [](const auto& one) { return one.second.step; })->second;
+  std::vector<int64_t> ranks;
+  for (const auto& [rank, value] : of_ranks) {
+    if (value.step == first.step) ranks.push_back(rank);
+  }
+  const auto text = fmt::format("the first was {} in step {}", first.name, first.step);
+  const bool is_one = ranks.size() == 1;
+  if (static_cast<int64_t>(ranks.size()) == num_ranks) return {text + (num_ranks == 1 ? "" : ", on all ranks")};
+  return {fmt::format("{}, on rank{} {} alone: look at {}", text, is_one ? "" : "s", fmt::join(ranks, ", "),
+                      is_one ? "its batch" : "their batches"),
+          true};
+}
+
+void Figures::add(const std::string& name, const at::Tensor& value, int64_t weight, int64_t step) {
   if (name.empty() || name.find_first_of(",/\r\n\"") != name.npos) {
     throw Error(ErrorCode::kInvalidArgument, "'{}' cannot be the name of a figure: it is a column of metrics.csv",
                 name);
@@ -62,6 +93,7 @@ void Figures::add(const std::string& name, const at::Tensor& value, int64_t weig
     if (auto unnamed = by_name_.extract(""); !unnamed.empty()) by_name_[name] = std::move(unnamed.mapped());
   }
   by_name_[name].add(value, weight);
+  if (!not_finite_ && weight > 0 && is_not_finite(value)) not_finite_ = {name, step};
   ++counts_[name];
 }
 
@@ -100,6 +132,30 @@ std::vector<std::pair<std::string, double>> Figures::read() const {
 void Figures::reset() {
   for (auto& [_, mean] : by_name_) mean.reset();
   counts_.clear();
+  not_finite_.reset();
+  was_not_finite_ = false;
+}
+
+std::string Figures::not_finite() const {
+  if (was_not_finite_) return std::string(kLongAgo);
+  return not_finite_ ? fmt::format("{} {}", not_finite_->step, not_finite_->name) : "";
+}
+
+FirstNotFinite Figures::first_not_finite(const std::vector<std::string>& notes) const {
+  std::map<int64_t, NotFinite> of_ranks;
+  for (size_t i = 0; i < notes.size(); ++i) {
+    const auto& note = notes[i];
+    if (note == kLongAgo) return {};
+    const auto space = note.find(' ');
+    if (space == note.npos) continue;
+    of_ranks[group_.ranks()[i]] = {note.substr(space + 1), parse_int(note.substr(0, space)).value_or(0)};
+  }
+  return find_first_not_finite(of_ranks, group_.size());
+}
+
+void Figures::note_loaded() {
+  not_finite_.reset();
+  was_not_finite_ = std::ranges::any_of(by_name_, [](const auto& one) { return is_not_finite(one.second.sum()); });
 }
 
 TensorMap Figures::state_dict() const {
@@ -148,11 +204,13 @@ void Figures::load_own_state_dict(const TensorMap& state) {
   std::ranges::sort(order);
   names_.clear();
   for (auto& [place, name] : order) names_.push_back(std::move(name));
+  note_loaded();
 }
 
 void Figures::load_state_dict(const TensorMap& state) {
   by_name_.clear();
   for (const auto& [name, rows] : state) restore_meters(group_, {&by_name_[name]}, rows);
+  note_loaded();
 }
 
 }  // namespace yoke::train

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
 
 #include "fakes/run_ranks.h"
 #include "tests/support/message_of.h"
@@ -61,6 +64,49 @@ TEST(Figures, AreMeansByName) {
     EXPECT_THAT(figures.read(), ElementsAre());
     if (world.rank() == 1) figures.add("b", figure_of(1), 1);
     EXPECT_THAT(figures.difference().value_or(""), HasSubstr("rank 0 has logged 'b' never, and rank 1 once."));
+  });
+}
+
+TEST(Figures, TheFirstValueThatIsNotFiniteIsOfARankAndAStep) {
+  const auto found = [](const std::map<int64_t, NotFinite>& of_ranks, int64_t num_ranks) {
+    const auto first = find_first_not_finite(of_ranks, num_ranks);
+    EXPECT_EQ(first.is_of_some, first.text.find(" alone: ") != std::string::npos) << first.text;
+    return first.text;
+  };
+  EXPECT_EQ(found({}, 3), "");
+  EXPECT_EQ(found({{0, {"loss", 7}}}, 1), "the first was loss in step 7");
+  EXPECT_EQ(found({{0, {"loss", 8}}, {1, {"loss", 8}}, {2, {"loss", 7}}}, 3),
+            "the first was loss in step 7, on rank 2 alone: look at its batch");
+  EXPECT_EQ(found({{0, {"loss", 7}}, {1, {"loss", 8}}, {2, {"loss", 7}}}, 3),
+            "the first was loss in step 7, on ranks 0, 2 alone: look at their batches");
+  EXPECT_EQ(found({{0, {"loss", 7}}, {1, {"loss", 7}}}, 2), "the first was loss in step 7, on all ranks");
+}
+
+TEST(Figures, TheFirstValueThatIsNotFiniteIsRemembered) {
+  fakes::run_ranks(3, [](dist::World& world) {
+    const double bad = std::nan("");
+    const auto first = [&](const Figures& figures) {
+      return figures.first_not_finite(world.all_gather_text(figures.not_finite())).text;
+    };
+    const auto none = figure_of(1);
+    for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+      Figures figures(world);
+      figures.add("loss", none.to(type), 1, 3);
+      figures.add("count", at::scalar_tensor(4, at::kLong), 1, 3);
+      figures.add("empty", figure_of(bad), 0, 3);  // a rank without a value
+      EXPECT_EQ(first(figures), "");
+      for (const int64_t step : {4, 5}) {
+        const bool is_bad = step == 5 || world.rank() == 1;
+        figures.add("loss", figure_of(is_bad ? HUGE_VAL : 1).to(type), 1, step);
+      }
+      EXPECT_EQ(first(figures), "the first was loss in step 4, on rank 1 alone: look at its batch") << type;
+      Figures resumed(world);
+      resumed.load_own_state_dict(figures.own_state_dict());
+      resumed.add("loss", figure_of(bad), 1, 6);
+      EXPECT_EQ(first(resumed), "") << "it was before";
+      figures.reset();
+      EXPECT_EQ(first(figures), "");
+    }
   });
 }
 

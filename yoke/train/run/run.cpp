@@ -376,6 +376,10 @@ void Run::end_epoch_firmly() {
                 epoch());
   }
   const auto figures = run.figures.read();
+  FirstNotFinite first;  // all ranks have the same figures
+  if (!std::ranges::all_of(figures, [](const auto& figure) { return std::isfinite(figure.second); })) {
+    first = run.figures.first_not_finite(run.world.all_gather_text(run.figures.not_finite()));
+  }
   run.figures.reset();
   StringMap metadata;
   for (const auto& [name, value] : figures) metadata.emplace(name, text_of(value));
@@ -403,8 +407,8 @@ void Run::end_epoch_firmly() {
   for (const auto& [name, value] : figures) {
     if (std::isfinite(value) || std::exchange(run.has_said_not_finite, true)) continue;
     say(fmt::format(
-        "warning: {} is {} in epoch {}, so nothing useful may be learned any more: try a lower rate, or fp32", name,
-        text_of(value), epoch()));
+        "warning: {} is {} in epoch {}, so nothing useful may be learned any more: try a lower rate, or fp32{}{}", name,
+        std::isnan(value) ? "nan" : text_of(value), epoch(), first.text.empty() ? "" : "; ", first.text));
   }
   if (!is_last) run.save_async(metadata);
   run.is_in_epoch = false;
@@ -431,7 +435,7 @@ bool Run::Impl::lacks_metric(const StringMap& of_epoch) {
 
 void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {
   auto& run = *impl_;
-  run.figures.add(name, value.detach(), weight);
+  run.figures.add(name, value.detach(), weight, run.step);
   if (run.board) run.board->add_scalar(name, value, run.step);
   // A value that is logged between two epochs belongs to the epoch that ends, which is still epoch_number.
   if (run.steps) run.steps->add({run.step, run.epoch_number + 1}, name, value);

@@ -1,4 +1,6 @@
 // What a Run notes about its steps, and says about them: what slows them down, and memory that grows.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -19,9 +21,10 @@ namespace {
 constexpr const char* kStepsReport = "profile.json";
 
 /// What a rank tells the others.
-std::string notes_of(const detail::PhaseWindows& windows, const std::vector<detail::MemoryGrowth>& growths) {
+std::string notes_of(const detail::PhaseWindows& windows, const std::vector<detail::MemoryGrowth>& growths,
+                     const std::string& not_finite) {
   FieldWriter fields;
-  fields.add(detail::to_bytes(windows.windows())).add(static_cast<int64_t>(growths.size()));
+  fields.add(detail::to_bytes(windows.windows())).add(not_finite).add(static_cast<int64_t>(growths.size()));
   for (const auto& growth : growths) {
     fields.add(int64_t{growth.is_of_device}).add(growth.bytes_per_step).add(growth.since).add(growth.bytes);
   }
@@ -87,11 +90,13 @@ std::vector<std::string> Run::Impl::look() {
     own.push_back(*growth);
   }
   std::vector<std::vector<detail::PhaseTimes>> ranks;
+  std::vector<std::string> not_finite;
   Growths growths;
-  for (const auto& bytes : world.all_gather_text(notes_of(windows, own))) {
+  for (const auto& bytes : world.all_gather_text(notes_of(windows, own, figures.not_finite()))) {
     FieldReader fields(bytes);
     const auto rank = static_cast<int64_t>(ranks.size());
     ranks.push_back(detail::from_bytes(fields.text()));
+    not_finite.emplace_back(fields.text());
     for (auto count = fields.number(); count > 0; --count) {
       detail::MemoryGrowth growth{.rank = rank, .is_of_device = fields.number() != 0};
       growth.bytes_per_step = fields.number();
@@ -107,9 +112,13 @@ std::vector<std::string> Run::Impl::look() {
   next_look =
       step + std::max(detail::PhaseWindows::kFirstSteps, static_cast<int64_t>(wanted * static_cast<double>(num_steps)));
   const bool is_within_epoch = schedule_step % steps_per_epoch != 0;
-  if (!is_rank_0() || (is_within_epoch && covered < options.watch_every)) return {};
-
+  if (!is_rank_0()) return {};
   std::vector<std::string> news;
+  const auto first = figures.first_not_finite(not_finite);  // of the epoch until now
+  if (first.is_of_some && !std::exchange(has_said_first_not_finite, true)) {
+    news.push_back(fmt::format("warning: not all figures are finite any more: {}", first.text));
+  }
+  if (is_within_epoch && covered < options.watch_every) return news;
   const auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin);
   write_report(ranks, found);
   if (found && detail::is_news(slowdown, *found)) {

@@ -49,7 +49,7 @@ struct Run::Impl {
   std::optional<LoaderPosition> resumed_at;  // until the loader knows it
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
-  bool has_said_not_finite = false;
+  bool has_said_not_finite = false, has_said_first_not_finite = false;
   bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
