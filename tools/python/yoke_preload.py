@@ -170,7 +170,8 @@ class Output:
     """Keeps what modules print, because the first rank's standard error is known only once ranks start."""
 
     def __init__(self):
-        self.fd = os.memfd_create("yoke-preload")
+        # Some Pythons, such as conda's, have no os.memfd_create(), because they were built with an old C library.
+        self.fd = ctypes.CDLL(None).memfd_create(b"yoke-preload", ctypes.c_uint(1))  # MFD_CLOEXEC
         for stream in (1, 2):
             os.dup2(self.fd, stream)
 
