@@ -84,7 +84,10 @@ class Preload(unittest.TestCase):
         words = ["-n1", "-m", "lab", "x"]
         forked = self.run_yoke("--preload-modules", "slow_module", *words).stdout
         self.assertEqual(forked, self.run_yoke(*words).stdout.replace("False", "True"))
-        self.assertIn("--preload-modules", self.run_yoke("--preload", *words).stderr)
+        self.assertIn("with -m lab what to load must be named: --preload-modules", self.run_yoke("--preload", *words).stderr)
+        said = self.run_yoke("-n1", "--preload", "--", sys.executable, "-c", "print(1)").stderr
+        self.assertIn("give the script itself", said)
+        self.assertNotIn("libyoke_dist", said)
 
     def test_generators_of_libraries_are_seeded_in_each_rank(self):
         for name in ("numpy.py", "torch.py"):  # real ones take seconds, and need not be here
@@ -93,6 +96,62 @@ class Preload(unittest.TestCase):
                                        "sys.modules[__name__ + '.random'] = sys.modules[__name__]\n")
         self.write("train.py", "import numpy, torch\nprint(numpy.seeded, torch.seeded)\n")
         self.assertEqual(self.run_yoke("-n1", "--preload", "train.py").stdout, "[1] [1]\n")
+
+    def test_what_modules_print_comes_once_on_standard_error(self):
+        self.write("site/noisy.py", "import ctypes, os, sys, warnings\nprint('printed')\nprint('complained', file=sys.stderr)\n"
+                                    "warnings.warn('warned')\nos.write(1, b'written\\n')\nctypes.CDLL(None).puts(b'by C')\n")
+        self.write("train.py", "import noisy\nimport os, sys\nprint('rank', os.environ['RANK'], file=sys.stderr)\n"
+                               "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os.kill(os.getpid(), 9)\n")
+        for words in (["--preload", "train.py"], ["--preload-modules", "noisy", "train.py"]):
+            done = self.run_yoke("-n2", "--max-restarts", "1", *words)
+            self.assertEqual(done.stdout, "")
+            for text in ("printed\n", "complained\n", "UserWarning: warned\n", "written\n", "by C\n"):
+                self.assertEqual(done.stderr.count(text), 1, done.stderr)
+
+    def test_what_modules_set_in_the_environment_is_there_in_ranks(self):
+        self.write("site/sets.py", "import os\nos.environ['SET'] = 'by a module'\nos.environ['CHANGED'] = 'new'\n"
+                                   "del os.environ['REMOVED']\nif 'RANK' not in os.environ:\n"
+                                   "    os.environ.update(RANK='7', WORLD_SIZE='1', MASTER_PORT='1', TORCHELASTIC_RUN_ID='none')\n")
+        self.write("train.py", "import sets\nimport json, os, subprocess, sys\n"
+                               "of_c = subprocess.run(['env', '-0'], capture_output=True, text=True).stdout\n"
+                               "names = ('SET', 'CHANGED', 'REMOVED', 'KEPT', 'WORLD_SIZE')\n"
+                               "print(json.dumps([{'rank': os.environ['RANK']}, [os.environ.get(n) for n in names],\n"
+                               "                  dict(v.split('=', 1) for v in of_c.split('\\0') if v) == dict(os.environ),\n"
+                               "                  os.environ['MASTER_PORT'] != '1', os.environ['TORCHELASTIC_RUN_ID'] != 'none']))\n")
+        os.environ.update(CHANGED="old", REMOVED="there", KEPT="kept")
+        forked = self.lines("--preload", "train.py")
+        self.assertEqual(forked, self.lines("train.py"))
+        self.assertEqual(forked[1], [{"rank": "1"}, ["by a module", "new", None, "kept", "2"], True, True, True])
+
+    def test_a_limit_that_a_module_changed_stays(self):
+        self.write("train.py", "import limits\nimport resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))\n")
+        for limits, is_forked in (("77, hard", True), ("777, 777", True), ("5, 50", False)):
+            with self.subTest(limits):
+                self.write("site/limits.py", "import resource\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+                                             f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limits}))\n")
+                forked = self.run_yoke("-n1", "--preload", "train.py")
+                self.assertEqual(forked.stdout, self.run_yoke("-n1", "train.py").stdout)
+                self.assertEqual("lowered the limit of open files to 50" in forked.stderr, not is_forked, forked.stderr)
+                self.assertNotIn("Traceback", forked.stderr)
+
+    def test_a_generator_that_a_module_seeded_stays_as_it_is(self):
+        # The fakes have the interface and the algorithm of numpy's generator, and torch's seed.
+        (self.folder / "site/numpy/random").mkdir(parents=True)
+        self.write("site/numpy/__init__.py", "from . import random\n")
+        self.write("site/numpy/random/__init__.py", "from random import Random\nmine = Random()\nrandom = mine.random\nseed = mine.seed\n"
+                   "def get_state():\n    words = mine.getstate()[1]\n    return 'MT19937', words[:-1], words[-1], 0, 0.0\n")
+        self.write("site/torch.py", "import os\nclass Generator:\n    def manual_seed(self, value): self.value = value\n"
+                   "    def seed(self): self.manual_seed(int.from_bytes(os.urandom(7), 'big'))\n    def initial_seed(self): return self.value\n"
+                   "default_generator = Generator()\ndefault_generator.seed()\n")
+        self.write("train.py", "import lib\nimport json, numpy, os, random, sys, torch\n"
+                   "print(json.dumps([{'rank': os.environ['RANK']}, random.random(), numpy.random.random(), torch.default_generator.value]))\n"
+                   "assert random.__spec__.loader is random.__loader__ and 'preload' not in str([random.__loader__, *sys.meta_path])\n")
+        numbers = lambda: [line[1:] for line in self.lines("--preload", "train.py")]
+        self.write("site/lib.py", "import random, numpy, torch\nrandom.seed(1)\nnumpy.random.seed(1)\ntorch.default_generator.manual_seed(1)\n")
+        self.assertEqual(numbers(), [line[1:] for line in self.lines("train.py")])
+        self.write("site/lib.py", "import random, numpy, torch\nfor _ in range(2000):\n    random.random(), numpy.random.random()\n")
+        drawn = [number for rank in numbers() for number in rank]
+        self.assertEqual(len(set(drawn)), 6, "a generator that was used, and not seeded, gives all ranks the same numbers")
 
     def test_it_serves_restarts(self):
         self.write("train.py", "import slow_module\nimport os, sys\nprint(slow_module.PID, flush=True)\n"

@@ -22,11 +22,18 @@ import struct
 import sys
 import types
 
+import _random
+
 VERSION = 3
 MAX_FDS = 253  # SCM_MAX_FD
 PR_SET_PDEATHSIG = 1
 # What does not survive a fork, if a module opens it while it is imported.
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/infiniband/")
+# How many open files are enough to receive a rank's descriptors and to give them their numbers.
+MIN_FILES = 256
+# A module that finds no rank while it is imported may set these for a process that is alone. Ranks keep their own.
+OF_RANKS = {b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"LOCAL_WORLD_SIZE", b"GROUP_RANK", b"GROUP_WORLD_SIZE", b"ROLE_RANK",
+            b"ROLE_NAME", b"ROLE_WORLD_SIZE", b"MASTER_ADDR", b"MASTER_PORT"}
 
 
 class Refused(Exception):
@@ -156,6 +163,203 @@ def check_that_it_can_fork(own_socket):
         raise Refused("mpi4py has begun MPI while it was imported")
 
 
+# ---- What modules change while they are imported -------------------------------------------------------------------------
+
+
+class Output:
+    """Keeps what modules print, because the first rank's standard error is known only once ranks start."""
+
+    def __init__(self):
+        # Some Pythons, such as conda's, have no os.memfd_create(), because they were built with an old C library.
+        self.fd = ctypes.CDLL(None).memfd_create(b"yoke-preload", ctypes.c_uint(1))  # MFD_CLOEXEC
+        for stream in (1, 2):
+            os.dup2(self.fd, stream)
+
+    def take(self):
+        """Returns what was printed. What comes later is lost."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, ValueError, OSError):
+                pass  # a module has closed it, or put something else in its place
+        ctypes.CDLL(None).fflush(None)  # each rank would print what C libraries have in their buffers
+        data = b""
+        while block := os.pread(self.fd, 1 << 20, len(data)):
+            data += block
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(null, stream)
+        for fd in (null, self.fd):
+            os.close(fd)
+        return data
+
+
+def first_environment():
+    """Returns the environment that exec gave to this interpreter, before Python and sitecustomize could change it."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            result = to_dict(file.read().split(b"\0"))
+    except OSError:
+        result = dict(os.environb)
+    result.pop(b"YOKE_PRELOAD_FD", None)
+    return result
+
+
+def to_dict(variables):
+    result = {}
+    for variable in variables:
+        name, equals, value = variable.partition(b"=")
+        if equals:
+            result.setdefault(name, value)
+    return result
+
+
+class Generators:
+    """Finds out which generators of random numbers modules have seeded while they were imported. The states of generators
+    that are fresh are taken right after the import of their modules; this is a finder of sys.meta_path for that."""
+
+    @staticmethod
+    def state_of_random(module):
+        return module.getstate()[1]
+
+    @staticmethod
+    def state_of_numpy(module):
+        _, key, position, *_ = module.get_state()
+        return tuple(int(word) for word in key) + (position,)
+
+    @staticmethod
+    def state_of_torch(module):
+        return module.default_generator.initial_seed()
+
+    def __init__(self):
+        self.readers = {"random": self.state_of_random, "numpy.random": self.state_of_numpy, "torch": self.state_of_torch}
+        self.fresh = {}
+        self.seeded = set()
+        self.state_of_python = None
+        for name in self.readers:
+            if name in sys.modules:
+                self.take(name)
+        sys.meta_path.insert(0, self)
+
+    def read(self, name):
+        try:
+            return self.readers[name](sys.modules[name])
+        except Exception:  # another module of that name
+            return None
+
+    def take(self, name):
+        self.fresh[name] = self.read(name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.readers:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = Loader(spec.loader, lambda: self.take(name))
+                return spec
+        return None
+
+    def finish(self):
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        self.seeded = {name for name in self.fresh if self.is_seeded(name)}
+        if "random" in self.seeded:
+            self.state_of_python = sys.modules["random"].getstate()
+
+    def is_seeded(self, name):
+        fresh, now = self.fresh[name], self.read(name)
+        if fresh is None or now is None or name == "torch":
+            return fresh is not None and fresh != now
+        # The Mersenne twister makes 624 words at a time. A module that only drew numbers has left a state that follows the
+        # fresh one: ranks with that would all draw the same numbers, which differ in each job.
+        clone = _random.Random()
+        clone.setstate(fresh)
+        for _ in range(1000):
+            if clone.getstate()[:-1] == now[:-1]:
+                return False
+            clone.getrandbits(32 * 624)
+        return True
+
+    def seed(self):
+        """In a rank: seeds those that no module has seeded."""
+        if self.state_of_python is not None:
+            sys.modules["random"].setstate(self.state_of_python)  # Python seeds it after each fork
+        if "numpy.random" in sys.modules and "numpy.random" not in self.seeded:
+            sys.modules["numpy.random"].seed()
+        if "torch" in sys.modules and "torch" not in self.seeded:  # of the CPU; those of GPUs begin with a constant
+            sys.modules["torch"].default_generator.seed()
+
+
+class Loader:
+    """Loads a module as `loader` does, and calls `then`."""
+
+    def __init__(self, loader, then):
+        self.loader, self.then = loader, then
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec) if hasattr(self.loader, "create_module") else None
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        self.then()
+
+
+class Changes:
+    """Notes what modules change in this process and exec would leave as it is, but a fork's preparations would undo."""
+
+    def __init__(self):
+        self.output = Output()
+        self.began = first_environment()
+        self.first_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.generators = Generators()
+        self.variables, self.limits, self.printed = {}, None, b""
+
+    def finish(self):
+        """Raises Refused if no rank could get its descriptors."""
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limits != self.first_limits:
+            self.limits, hard = limits, limits[1]
+            if 0 <= hard < MIN_FILES:
+                raise Refused(f"a module has lowered the limit of open files to {hard} while it was imported")
+            set_file_limit((hard, hard))
+        now = dict(os.environb)
+        self.variables = {name: now.get(name) for name in self.began.keys() | now.keys() if now.get(name) != self.began.get(name)}
+        self.generators.finish()
+        self.printed = self.output.take()
+
+    def set_environment(self, variables):
+        """Gives this process the rank's `variables`, and what modules have changed of those that are not the rank's alone."""
+        wanted = to_dict(variables)
+        for name, value in self.variables.items():
+            if name in OF_RANKS or name.startswith(b"TORCHELASTIC_") or wanted.get(name) != self.began.get(name):
+                continue
+            if value is None:
+                wanted.pop(name, None)
+            else:
+                wanted[name] = value
+        for name in [name for name in os.environb if name not in wanted]:
+            del os.environb[name]
+        os.environb.update({name: value for name, value in wanted.items() if os.environb.get(name) != value})
+
+
+def set_file_limit(limits):
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # -1 is no limit
+    except (ValueError, OSError):
+        pass  # the hard limit was lowered
+
+
+def write_all(fd, data):
+    try:
+        while data:
+            data = data[os.write(fd, data):]
+    except OSError:
+        pass  # nobody reads it
+
+
 # ---- A rank -----------------------------------------------------------------------------------------------------------
 
 
@@ -205,16 +409,6 @@ def place(fds, numbers):
         os.close(fd)
 
 
-def set_environment(variables):
-    wanted = {}
-    for variable in variables:
-        name, _, value = variable.partition(b"=")
-        wanted.setdefault(name, value)
-    for name in [name for name in os.environb if name not in wanted]:
-        del os.environb[name]
-    os.environb.update({name: value for name, value in wanted.items() if os.environb.get(name) != value})
-
-
 def open_stream(fd, mode, old):
     """Returns a standard stream as Python opens it at its start."""
     raw = io.FileIO(fd, mode, closefd=False)
@@ -230,7 +424,7 @@ def open_stream(fd, mode, old):
     return stream
 
 
-def become_rank(fds):
+def become_rank(fds, changes):
     """Makes the changes that are made between fork and exec of another rank, and those of exec and of Python's start."""
     with open(fds[0], "rb") as file:
         file.seek(0)
@@ -247,31 +441,29 @@ def become_rank(fds):
         except OSError:
             pass  # the launcher has ended; then the guardian ends this process
     place(fds[1:], [0, 1, 2] + inherited)
+    write_all(2, changes.printed)
     if cpus:
         try:
             os.sched_setaffinity(0, cpus)
         except OSError:
             pass
     prefer_memory(memory_nodes)
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # -1 is no limit
+    set_file_limit(changes.limits or limits)
     threads = os.environ.get("OMP_NUM_THREADS")
-    set_environment(environment)
+    changes.set_environment(environment)
     for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, name)
         if old is not None:
             setattr(sys, name, open_stream(fd, mode, old))
             setattr(sys, f"__{name}__", getattr(sys, name))
-    if "numpy.random" in sys.modules:  # Python's own generator is seeded after each fork
-        sys.modules["numpy.random"].seed()
-    if "torch" in sys.modules:  # of the CPU; those of GPUs begin with a constant
-        sys.modules["torch"].default_generator.seed()
+    changes.generators.seed()
     now = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if "torch" in sys.modules and now.isdigit() and int(now) > 0 and now != threads:
         sys.modules["torch"].set_num_threads(int(now))  # OpenMP has read the variable already
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def serve(sock):
+def serve(sock, changes):
     """Forks a rank for each message. Returns in a rank."""
     guardian = os.getppid()
     while True:
@@ -281,7 +473,9 @@ def serve(sock):
         rank = fork_rank(guardian)
         if rank == 0:
             sock.close()
-            return become_rank(fds)
+            return become_rank(fds, changes)
+        if rank > 0:
+            changes.printed = b""  # once is enough
         for fd in fds:
             os.close(fd)
         sock.send(struct.pack("=i", rank))
@@ -318,7 +512,7 @@ def guardians_socket():
     return sock
 
 
-def load(modules, kind, name, sock):
+def load(modules, kind, name, sock, changes):
     """Imports what the program will import, and tells the guardian whether ranks can be forked."""
     try:
         if kind == "script" and not os.path.isfile(name):
@@ -331,23 +525,24 @@ def load(modules, kind, name, sock):
         except (SyntaxError, ValueError, OSError) as error:
             raise Refused(f"{name} cannot be read: {error}") from error
         named = [ast.parse(f"import {module}").body[0] for module in modules]
+        if kind == "module" and not named:
+            raise Refused(f"with -m {name} what to load must be named: --preload-modules torch")
         if not own + named:
             raise Refused(f"{name} imports nothing at its beginning; name what to load: --preload-modules torch")
         import_all(own + named)
         check_that_it_can_fork(sock.fileno())
+        changes.finish()
     except Refused as refusal:
         sock.send(struct.pack("=Ii", VERSION, 0) + str(refusal).encode(errors="replace")[:2000])
         os._exit(0)
     gc.collect()
     gc.freeze()  # what is there now is not looked at again, so its pages stay shared
-    sys.stdout.flush()
-    sys.stderr.flush()
     sock.send(struct.pack("=Ii", VERSION, 1))
 
 
 def run():
     loader, modules, kind, name = sys.argv[0], sys.argv[1].split(",") if sys.argv[1] else [], sys.argv[2], sys.argv[3]
-    sock = guardians_socket()
+    sock, changes = guardians_socket(), Changes()
     sys.argv = (["-m"] if kind == "module" else [name]) + sys.argv[4:]
     if hasattr(sys, "orig_argv"):
         at = sys.orig_argv.index(loader)
@@ -355,8 +550,8 @@ def run():
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[0] = os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(name))
     main = make_main(name if kind == "script" else None)
-    load(modules, kind, name, sock)
-    serve(sock)
+    load(modules, kind, name, sock, changes)
+    serve(sock, changes)
     if kind == "module":
         import runpy
 

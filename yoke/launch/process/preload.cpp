@@ -71,6 +71,12 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
     }
     return std::nullopt;
   }
+  if (is_python(name)) {
+    return fmt::format(
+        "{} is started without a script, as with -c, or with an option that --preload does not know; give the script "
+        "itself: yoke run --preload -n 2 train.py",
+        name);
+  }
   const auto program = find_program(name, environment);
   struct stat status {};
   if (!program || stat(program->c_str(), &status) != 0) return name + " is not found";

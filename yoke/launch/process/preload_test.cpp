@@ -27,6 +27,15 @@ TEST(Preload, AProgramThatWouldRunItsMainIsRefused) {
   EXPECT_THAT(Preload::why_not({"./train"}, {{"PATH", "/bin"}}), Optional(HasSubstr("is not found")));
 }
 
+TEST(Preload, PythonWithoutAScriptIsToldWhatToGive) {
+  for (const std::vector<std::string>& argv : {std::vector<std::string>{"python", "-c", "import torch"},
+                                               {"/usr/bin/python3.11", "-"},
+                                               {"python3", "-i", "train.py"}}) {
+    EXPECT_THAT(Preload::why_not(argv, {{"PATH", "/bin"}}), Optional(HasSubstr("give the script itself")));
+  }
+  EXPECT_EQ(Preload::why_not({"python3", "train.py"}, {}), std::nullopt);
+}
+
 TEST(Preload, WhatItsLoadingWouldSpoilIsRefused) {
   EXPECT_THAT(Preload::why_not({"./train", "--log=${local_rank}"}, {}), Optional(HasSubstr("${local_rank}")));
   for (const auto* variable : {"OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND"}) {

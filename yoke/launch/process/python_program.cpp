@@ -3,14 +3,11 @@
 #include <string_view>
 
 namespace yoke::launch {
-namespace {
 
 bool is_python(std::string_view path) {
   const auto name = path.substr(path.find_last_of('/') + 1);
   return name.starts_with("python") && name.find_first_not_of("0123456789.", 6) == name.npos;
 }
-
-}  // namespace
 
 std::optional<PythonProgram> python_program(const std::vector<std::string>& argv) {
   if (argv.empty() || !is_python(argv[0])) return std::nullopt;

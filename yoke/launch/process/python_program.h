@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace yoke::launch {
@@ -13,6 +14,9 @@ struct PythonProgram {
   bool is_module = false;                ///< The program follows `-m`.
   std::vector<std::string> program;      ///< {"train.py", "--lr", "0.1"}
 };
+
+/// Whether the program is called python, python3, python3.12, ... Pure.
+bool is_python(std::string_view path);
 
 /// Returns nullopt if `argv` does not start a script or a module by a program called python, python3, python3.12, ...:
 /// also if it has an option that is not listed in Python's manual for every version since 3.9, or reads its program
