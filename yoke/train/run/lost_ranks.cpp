@@ -60,6 +60,8 @@ void Run::rejoin() {
   if (run.loader.position || run.position.sample > 0) run.resumed_at = run.position;
   // On these depends which collectives a rank enters, and a new rank does not know what the others knew.
   run.is_told = run.has_checked_metric = run.leaves_without_saving = false;
+  run.is_save_due = run.has_said_wait = false;
+  run.batches_without_step = 0;  // nothing is kept within a group
   run.last_saved.reset();
   run.last_compared.reset();
   if (run.replica_check) run.replica_check.emplace(run.state, run.options.checkpoints.warn);

@@ -282,6 +282,29 @@ void Run::Impl::count_step() {
   ++schedule_step;
 }
 
+void Run::Impl::note_group() {
+  ++batches_without_step;
+  if (num_steps_ended() == num_ended_before) return;
+  longest_group = std::max(longest_group, batches_without_step);
+  batches_without_step = 0;
+}
+
+/// Gradients are no part of a checkpoint. Those that a step has used may still be there, so it also counts whether
+/// there was a step. A program that steps no more, with gradients of the last step left, waits no longer than for a
+/// group.
+bool Run::Impl::is_within_group() const {
+  constexpr int64_t kLongestFirstGroup = 64;  // it may have an optimizer that end_step() does not know
+  const bool expects_step =
+      batches_without_step > 0 && batches_without_step < (longest_group == 0 ? kLongestFirstGroup : longest_group);
+  const auto has_gradient = [](const at::Tensor& parameter) {
+    const auto& gradient = parameter.grad();
+    if (!gradient.defined() || gradient.numel() == 0) return false;
+    return gradient.layout() != at::kStrided || gradient.ne(0).any().item<bool>();
+  };
+  const auto is_pending = [&] { return std::ranges::any_of(state.optimized(), has_gradient); };
+  return largest(expects_step && is_pending() ? 1 : 0) != 0;
+}
+
 /// Collective. Returns the largest value of all ranks.
 int64_t Run::Impl::largest(int64_t value) const {
   const auto result = at::full({1}, value, at::kLong);
@@ -305,6 +328,7 @@ void Run::end_batch_firmly(int64_t num_samples) {
     if (run.step >= run.windows_begin) run.windows.add(times);
     detail::enter(detail::Phase::kOther);
   }
+  run.note_group();
   run.count_step();
   report_progress(run.step);
   run.is_in_batches = first_batch() != 0;
@@ -321,15 +345,22 @@ void Run::end_batch_firmly(int64_t num_samples) {
     run.compare_replicas(run.step);
   }
   run.is_told = run.is_told || run.world.should_stop();
+  if (run.options.save_every > 0 && run.step % run.options.save_every == 0) run.is_save_due = true;
   if (first_batch() == 0) {  // the epoch is complete, and the code after the loop saves its checkpoint
+    run.is_save_due = false;
     run.phases.stop();
     return;
   }
-  if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
+  if ((run.is_told || run.is_save_due) && run.is_within_group()) {
+    if (run.is_told && !std::exchange(run.has_said_wait, true)) {
+      say("told to stop; that waits for the next step of the optimizer, as it needs the gradients of these batches");
+    }
+  } else if (run.is_told) {  // there is time for a checkpoint, but not for the rest of the epoch
     run.save(run.step);
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
-  } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
+  } else if (run.is_save_due) {
+    run.is_save_due = false;
     run.save_async();
     run.last_saved = run.step;
   }

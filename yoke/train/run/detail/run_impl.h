@@ -50,6 +50,10 @@ struct Run::Impl {
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
   bool has_said_not_finite = false;
+  bool is_save_due = false;           // by save_every, within a group of batches whose gradients are accumulated
+  bool has_said_wait = false;         // that a stop waits for the end of such a group
+  int64_t batches_without_step = 0;   // the last ones, in which no optimizer has stepped
+  int64_t longest_group = 0;          // the most batches from one step of an optimizer to the next; 0: there was none
   bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
@@ -90,6 +94,9 @@ struct Run::Impl {
   void compare_replicas(int64_t of_step);
   LoaderPosition position_of(int64_t of_step) const;
   void count_step();
+  void note_group();  ///< A batch has ended.
+  /// Collective. Whether a rank has gradients that no step has used yet, and a step is to be expected.
+  bool is_within_group() const;
   StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
