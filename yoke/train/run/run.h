@@ -172,8 +172,10 @@ class Run {
   /// The step of a schedule that has num_batches() steps in each epoch. This is step(), unless the run was resumed with
   /// another number of ranks or batch size: then it is the step with as many steps left in the epoch.
   int64_t schedule_step() const;
-  int64_t epoch() const;  ///< Number of complete epochs; within an epoch, its number from 0.
-  bool stopped() const;   ///< True after a stop signal; a checkpoint is on disk.
+  /// In the body of the loop over epochs, the number of the epoch from 0, also after its last batch, as in its
+  /// evaluation. Outside of it, the number of complete epochs.
+  int64_t epoch() const;
+  bool stopped() const;  ///< True after a stop signal; a checkpoint is on disk.
 
   /// Adds a value to this rank's mean without waiting for the device. The mean over all ranks is computed at the end of
   /// the epoch. `weight` is the number of samples over which the value is a mean.

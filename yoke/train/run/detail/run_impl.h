@@ -83,6 +83,8 @@ struct Run::Impl {
   bool has_returned = false;       // to an earlier step, and the loop does not know yet
 
   bool is_rank_0() const { return world.rank() == 0; }
+  /// Epochs of which all batches were read; after the last batch of one, this one, too.
+  int64_t num_complete() const { return steps_per_epoch == 0 ? 0 : schedule_step / steps_per_epoch; }
   /// On rank 0, begins or goes on with the files of the run, from the present step on. `num_complete`: epochs.
   void begin_output(int64_t num_complete);
   void watch_for_losses();  ///< If lost ranks are replaced.
