@@ -114,7 +114,8 @@ struct RunOptions {
 ///          any rank. Other optimizers are not seen. Of several, as in a GAN, the first one's step counts: save before
 ///          it or after the last one's, or a resumed run lacks the steps in between.
 /// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
-///          step, and a checkpoint is on disk.
+///          step, and a checkpoint is on disk. Gradients are no part of it: while an optimizer in state() accumulates
+///          them over several batches, the stop and RunOptions::save_every wait for its step.
 /// Resumed  continues steps, epochs, partly read epochs and partly computed means; an optimizer in state() has the
 ///          rates that step(lr) or set_lr() gave it last. With the same number of ranks and deterministic kernels, the
 ///          results have the same bits. With another number of ranks or batch size, an epoch goes on behind the sample
