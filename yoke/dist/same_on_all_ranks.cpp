@@ -39,10 +39,19 @@ std::string first_difference(const std::string& reference, const std::string& ot
 void check_same_on_all_ranks(Group& group, const NamedTensors& tensors, const std::string& options) {
   if (group.size() == 1) return;
   const auto texts = group.all_gather_text(describe_tensors(tensors) + options);
+  // The options are the last line, which is no tensor that a rank with fewer of them could have in its place.
+  const auto split = [](const std::string& text) {
+    const auto end = text.rfind('\n') + 1;
+    return std::pair(text.substr(0, end), text.substr(end));
+  };
+  const auto [first_tensors, first_options] = split(texts[0]);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    const auto message = fmt::format("the model or its options differ between ranks: on rank {} {}",
-                                     group.ranks()[rank], first_difference(texts[0], texts[rank], group.ranks()[0]));
+    const auto [its_tensors, its_options] = split(texts[rank]);
+    auto difference = first_difference(first_tensors, its_tensors, group.ranks()[0]);
+    if (difference.empty()) difference = first_difference(first_options, its_options, group.ranks()[0]);
+    const auto message =
+        fmt::format("the model or its options differ between ranks: on rank {} {}", group.ranks()[rank], difference);
     note_odd_ranks(message, texts, group.ranks(), "the model or its options");
     throw Error(ErrorCode::kInvalidArgument, "{}", message);
   }

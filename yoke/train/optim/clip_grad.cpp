@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/detail/averaged_in_step.h"
+#include "yoke/train/detail/last_clip.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -118,6 +119,11 @@ void scale(const Lists& lists, double max_norm, const at::Tensor& norm) {
 }
 
 }  // namespace
+
+detail::LastClip& detail::last_clip() {
+  thread_local LastClip last;
+  return last;
+}
 
 at::Tensor grad_norm(const NamedTensors& parameters, double norm_type) {
   const at::NoGradGuard no_grad;

@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/detail/averaged_in_step.h"
+#include "yoke/train/detail/last_clip.h"
 #include "yoke/train/detail/recording.h"
 #include "yoke/train/detail/step_phases.h"
 #include "yoke/train/optim/clip_grad.h"
@@ -149,7 +150,9 @@ at::Tensor DistributedDataParallelBase::clip_grad_norm(double max_norm) {
                 "DistributedDataParallel: average_in_step is set, so these gradients are no means yet: call "
                 "clip_grad_norm of the optimizer");
   }
-  return train::clip_grad_norm(impl_->trained, {.max_norm = max_norm});
+  const auto norm = train::clip_grad_norm(impl_->trained, {.max_norm = max_norm});
+  detail::last_clip() = {.max_norm = max_norm, .norm = norm, .ranks = impl_->group.ranks()};
+  return norm;
 }
 
 DistributedDataParallelBase::NoSync::NoSync(std::shared_ptr<int64_t> depth) : depth_(std::move(depth)) { ++*depth_; }

@@ -259,6 +259,19 @@ TEST(DistributedDataParallel, ModelsThatDifferAreNamedOnEveryRank) {
   }
 }
 
+TEST(DistributedDataParallel, AParameterMoreOnARankIsSaidToBeOne) {
+  run_ranks(2, [&](World& world) {
+    nn::Sequential model(nn::Linear(3, 1));
+    if (world.rank() == 1) model->push_back("extra", nn::Linear(1, 4));
+    try {
+      const DistributedDataParallel net(model, world);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("on rank 1 it has 'extra.weight Float [4, 1] trained', which rank 0 lacks"));
+    }
+  });
+}
+
 // If ranks had different memory orders, an element of a gradient would be averaged with a different element.
 TEST(DistributedDataParallel, LayoutsThatDifferAreNamed) {
   run_ranks(2, [&](World& world) {

@@ -18,8 +18,16 @@ std::string ranks_text(std::vector<int64_t> ranks, const std::vector<int64_t>& n
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-/// "lr of group 0 of 'optimizer'", or "element 3 of 'model/bias'".
+/// Some are no tensors of the state, and have a sentence's words as their name.
+bool is_phrase(const ReplicatedTensor& tensor) { return tensor.is_option && tensor.name.find('/') == tensor.name.npos; }
+
+std::string quoted(const ReplicatedTensor& tensor) {
+  return is_phrase(tensor) ? tensor.name : fmt::format("'{}'", tensor.name);
+}
+
+/// "lr of group 0 of 'optimizer'", "the limit of the last clip_grad_norm", or "element 3 of 'model/bias'".
 std::string element_text(const ReplicatedTensor& tensor, size_t element) {
+  if (is_phrase(tensor)) return tensor.name;
   const auto slash = tensor.name.find('/');
   if (!tensor.is_option || slash == tensor.name.npos) return fmt::format("element {} of '{}'", element, tensor.name);
   return fmt::format("{} of group {} of '{}'", tensor.name.substr(slash + 1), element, tensor.name.substr(0, slash));
@@ -79,7 +87,7 @@ std::string describe_divergence(const Divergence& divergence, const std::vector<
                                 const std::vector<std::vector<double>>& values, const std::vector<int64_t>& names) {
   const auto& tensor = tensors[divergence.tensor];
   const auto shown = values_text(divergence, tensor, values, names);
-  const auto what = shown.empty() ? fmt::format("'{}'", tensor.name) : shown;
+  const auto what = shown.empty() ? quoted(tensor) : shown;
   auto text =
       divergence.ranks.empty()
           ? fmt::format("{} differ, so nobody knows which is right: {}", ranks_text(divergence.others, names), what)
@@ -87,7 +95,7 @@ std::string describe_divergence(const Divergence& divergence, const std::vector<
                         divergence.ranks.size() == 1 ? "s" : "", ranks_text(divergence.others, names), what);
   if (shown.empty()) text += " has other bits";
   if (divergence.more.empty()) return text;
-  return text + fmt::format(". Also different: '{}'{}", tensors[divergence.more.front()].name,
+  return text + fmt::format(". Also different: {}{}", quoted(tensors[divergence.more.front()]),
                             divergence.more.size() == 1 ? "" : fmt::format(" and {} more", divergence.more.size() - 1));
 }
 

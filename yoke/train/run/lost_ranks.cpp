@@ -54,16 +54,18 @@ void Run::rejoin() {
     }
   }
   run.has_returned = true;
-  run.epoch_number = epoch();
+  run.epoch_number = run.num_complete();
   run.has_empty_rest = run.is_in_batches = false;
   run.resumed_at.reset();
   if (run.loader.position || run.position.sample > 0) run.resumed_at = run.position;
   // On these depends which collectives a rank enters, and a new rank does not know what the others knew.
   run.is_told = run.has_checked_metric = run.leaves_without_saving = false;
+  run.is_save_due = run.has_said_wait = false;
+  run.batches_without_step = 0;  // nothing is kept within a group
   run.last_saved.reset();
   run.last_compared.reset();
   if (run.replica_check) run.replica_check.emplace(run.state, run.options.checkpoints.warn);
-  run.begin_output(epoch());
+  run.begin_output(run.num_complete());
   run.progress.emplace(run.is_rank_0(), run.num_epochs, run.steps_per_epoch, run.schedule_step);
 }
 

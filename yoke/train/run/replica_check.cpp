@@ -12,8 +12,10 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,8 +26,11 @@
 #include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/detail/replica.h"
 #include "yoke/train/checkpoint/train_state.h"
+#include "yoke/train/detail/last_clip.h"
+#include "yoke/train/detail/step_watch.h"
 #include "yoke/train/run/detail/divergence.h"
 #include "yoke/train/run/detail/replica_hash.h"
+#include "yoke/train/sharding.h"
 
 namespace yoke::train {
 namespace {
@@ -45,8 +50,9 @@ std::string arithmetic(const c10::Device& device) {
                          : std::string(c10::DeviceTypeName(device.type()));
 }
 
-std::string numbers_of(const at::Tensor& tensor) {
-  if (tensor.numel() > kMostShown || tensor.is_complex()) return {};
+std::string numbers_of(const detail::Replica& replica) {
+  const auto& tensor = replica.values;
+  if ((tensor.numel() > kMostShown && !replica.is_option) || tensor.is_complex()) return {};
   const auto values = tensor.detach().to(at::kCPU, at::kDouble).contiguous();
   const auto* first = values.const_data_ptr<double>();
   return fmt::format("{}", fmt::join(first, first + values.numel(), " "));
@@ -58,6 +64,55 @@ std::vector<double> parse_numbers(const std::string& text) {
     if (!word.empty()) result.push_back(std::strtod(std::string(word).c_str(), nullptr));
   }
   return result;
+}
+
+/// Counts the steps that optimizers make with each part of a FullyShardedDataParallel's parameter. Ranks hold different
+/// parts, so nothing else shows that one of them has left out a step.
+class StepCounts {
+ public:
+  StepCounts()
+      : watch_([this](at::TensorList parameters, detail::Mean) {
+          if (parameters.empty() || sharding_of(parameters.front()) == nullptr) return;
+          const std::lock_guard lock(mutex_);
+          for (const auto& parameter : parameters) ++counts_[parameter.unsafeGetTensorImpl()];
+        }) {}
+
+  /// Adds the counts for the parts among `optimized`, and begins to count anew.
+  void take(const std::vector<at::Tensor>& optimized, std::vector<detail::Replica>& all) {
+    const std::lock_guard lock(mutex_);
+    std::map<std::vector<int64_t>, std::vector<int64_t>> by_ranks;
+    for (const auto& parameter : optimized) {
+      const auto* sharding = sharding_of(parameter);
+      if (sharding == nullptr || sharding->group == nullptr) continue;
+      const auto found = counts_.find(parameter.unsafeGetTensorImpl());
+      by_ranks[sharding->group->ranks()].push_back(found == counts_.end() ? 0 : found->second);
+    }
+    counts_.clear();
+    for (const auto& [ranks, counts] : by_ranks) {
+      all.push_back({.name = "the number of steps of an optimizer since the last comparison",
+                     .values = at::tensor(counts, at::kLong),
+                     .ranks = ranks,
+                     .is_option = true});
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const c10::TensorImpl*, int64_t> counts_;
+  detail::StepWatch watch_;  // the last member, because it calls at once
+};
+
+void add_last_clip(std::vector<detail::Replica>& all) {
+  const auto& last = detail::last_clip();
+  if (!last.norm.defined()) return;
+  all.push_back({.name = "the limit of the last clip_grad_norm",
+                 .values = at::tensor({last.max_norm}, at::kDouble),
+                 .ranks = last.ranks,
+                 .is_option = true});
+  all.push_back({.name = "the norm that the last clip_grad_norm found",
+                 .values = last.norm.view({1}),
+                 .ranks = last.ranks,
+                 .is_option = true});
 }
 
 }  // namespace
@@ -80,6 +135,7 @@ struct ReplicaCheck::Impl {
     std::optional<std::string> other_arithmetic;
   };
   Plan plan = {};
+  StepCounts steps = {};
   std::optional<int64_t> last_equal = {};
   bool has_warned = false;
 
@@ -90,7 +146,9 @@ struct ReplicaCheck::Impl {
 };
 
 ReplicaCheck::ReplicaCheck(const TrainState& state, Warn warn)
-    : impl_(new Impl{.state = state, .warn = std::move(warn)}) {}
+    : impl_(new Impl{.state = state, .warn = std::move(warn)}) {
+  detail::last_clip() = {};  // a rank that was replaced knows none, so none counts
+}
 ReplicaCheck::~ReplicaCheck() = default;
 ReplicaCheck::ReplicaCheck(ReplicaCheck&&) noexcept = default;
 
@@ -103,6 +161,8 @@ void ReplicaCheck::operator()(int64_t step) {
   std::vector<detail::Replica> replicas;
   try {
     replicas = check.state.replicas();
+    check.steps.take(check.state.optimized(), replicas);
+    add_last_clip(replicas);
   } catch (...) {
     group.fail(std::current_exception());
   }
@@ -200,7 +260,7 @@ void ReplicaCheck::Impl::report(const detail::Divergence& divergence,
   auto& group = state.group();
   std::string own;
   for (const auto& [rank, place] : plan.tensors[divergence.tensor].holders) {
-    if (rank == group.rank()) own = numbers_of(replicas[static_cast<size_t>(place)].values);
+    if (rank == group.rank()) own = numbers_of(replicas[static_cast<size_t>(place)]);
   }
   std::vector<std::vector<double>> values;
   for (const auto& text : group.all_gather_text(own)) values.push_back(parse_numbers(text));

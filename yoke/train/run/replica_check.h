@@ -16,9 +16,12 @@ class TrainState;
 
 /// Compares what ranks must hold alike, bit for bit: the parameters of a DistributedDataParallel, those of a
 /// ShardedOptimizer, the parts that replicas of a FullyShardedDataParallel hold, the state of their optimizers and the
-/// rates of its groups. Wrong rates, other clipping, changed weights and broken memory show there.
+/// rates of its groups. Wrong rates, other clipping, changed weights and broken memory show there. It also compares
+/// what ranks do alike where each has its own part: the steps of the optimizers of a FullyShardedDataParallel, and the
+/// limit and the norm of the last clip_grad_norm of a network or a ShardedOptimizer.
 ///
-/// Left out  what is only on one rank; what no such object keeps equal, as in a network that is not wrapped; names that
+/// Left out  what is only on one rank, which under ZeRO-1 and FSDP is nearly all; what no such object keeps equal, as
+/// in a network that is not wrapped; names that
 ///           DistributedDataParallelOptions::ignored has; buffers, since the statistics of a batch norm are rank 0's or
 ///           each rank's own; on a GPU, parameters with sparse gradients, whose kernels round at random.
 /// Ranks     collective: all ranks make it of the same state and call it after the same steps.

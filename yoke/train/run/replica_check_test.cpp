@@ -372,6 +372,74 @@ TEST(ReplicaCheck, NamesTheRateOfAShardedOptimizer) {
   }
 }
 
+/// What all ranks are told if rank 1 of three does `wrong` before step 4 of a sharded training, which clips.
+std::string told_sharded(bool is_fully_sharded, const std::function<void(const NamedTensors& gradients)>& wrong,
+                         double limit = 0.5, bool steps = true) {
+  std::string result;
+  fakes::run_ranks(3, [&](dist::World& world) {
+    auto model = seeded();
+    TrainState state(world);
+    const auto run = [&](auto& net, auto& optimizer) {
+      state.add("model", net).add("optimizer", optimizer);
+      ReplicaCheck check(state);
+      for (int64_t step = 1; step <= 6; ++step) {
+        const bool is_wrong = step == 4 && world.rank() == 1;
+        net(batch_of(world.rank(), step)).square().mean().backward();
+        if (is_wrong && wrong) wrong(net.parameters());
+        net.clip_grad_norm(is_wrong ? limit : 0.5);
+        if (!is_wrong || steps) optimizer.step();
+        optimizer.zero_grad();
+        if (step % 2 == 0) check(step);
+      }
+    };
+    const auto error = error_of([&] {
+      if (is_fully_sharded) {
+        FullyShardedDataParallel net(model, world);
+        Sgd optimizer(net, {.lr = 0.01});
+        run(net, optimizer);
+      } else {
+        Sharded<AdamW> optimizer(model, world, kAdam);
+        DistributedDataParallel net(model, world);
+        run(net, optimizer);
+      }
+    });
+    if (world.rank() == 2) result = error.what();
+  });
+  return result;
+}
+
+// Each rank has its own part of the state, or the parameters of all are made equal, so what differs is what ranks did.
+TEST(ReplicaCheck, NamesWhatARankOfAShardedTrainingDoes) {
+  const auto change = [](const NamedTensors& parameters) { parameters.back().second.mutable_grad().add_(0.5); };
+  for (const bool is_fully_sharded : {false, true}) {
+    EXPECT_THAT(told_sharded(is_fully_sharded, {}, 0.1),
+                HasSubstr("after step 4, ranks no longer hold the same training (they were equal after step 2): rank 1 "
+                          "differs from ranks 0, 2: the limit of the last clip_grad_norm is 0.1 on rank 1, and 0.5 on "
+                          "ranks 0, 2"));
+  }
+  EXPECT_THAT(told_sharded(false, change),
+              HasSubstr("rank 1 differs from ranks 0, 2: the norm that the last clip_grad_norm found is "));
+  EXPECT_THAT(told_sharded(true, {}, 0.5, /*steps=*/false),
+              HasSubstr("rank 1 differs from ranks 0, 2: the number of steps of an optimizer since the last comparison "
+                        "is 1 on rank 1, and 2 on ranks 0, 2"));
+}
+
+TEST(ReplicaCheck, AccusesNoFullyShardedTraining) {
+  fakes::run_ranks(3, [&](dist::World& world) {
+    auto model = seeded();
+    FullyShardedDataParallel net(model, world);
+    const auto [matrices, others] = split(net.parameters(), [](auto&, auto shape) { return shape.size() > 1; });
+    AdamW optimizer(matrices, kAdam);
+    Sgd rest(others, {.lr = 0.01});
+    TrainState state(world);
+    state.add("model", net).add("optimizer", optimizer).add("rest", rest);
+    EXPECT_NO_THROW(train(world, net, optimizer, state, [&](int64_t step) {
+      net.clip_grad_norm(0.5);
+      if (step % 2 == 0) rest.step();
+    }));
+  });
+}
+
 // Four ranks are two replicas of two parts: ranks 1 and 3 hold the same part.
 TEST(ReplicaCheck, ComparesAPartWithItsReplicaAlone) {
   for (const bool is_wrong : {false, true}) {

@@ -124,7 +124,7 @@ class ResumeAnywhere : public testing::Test {
         run.log("id", batch.to(at::kDouble).mean(), batch.size(0));
       }
       EXPECT_EQ(run.schedule_step() % loader.num_batches(), 0);
-      run.log("epoch_number", static_cast<double>(run.epoch()));
+      run.log("epoch_number", static_cast<double>(run.epoch() + 1));
     }
     EXPECT_TRUE(resume || run.schedule_step() == run.step());
     EXPECT_EQ(run.schedule_step(), kEpochs * loader.num_batches());

@@ -147,7 +147,7 @@ const std::filesystem::path& Run::folder() const { return impl_->folder; }
 const CheckpointFolder& Run::checkpoints() const { return impl_->checkpoints; }
 
 int64_t Run::schedule_step() const { return impl_->schedule_step; }
-int64_t Run::epoch() const { return impl_->steps_per_epoch == 0 ? 0 : impl_->schedule_step / impl_->steps_per_epoch; }
+int64_t Run::epoch() const { return impl_->is_in_epoch ? impl_->epoch_number : impl_->num_complete(); }
 int64_t Run::first_batch() const { return impl_->schedule_step % impl_->steps_per_epoch; }
 
 void Run::say(const std::string& text) const {
@@ -188,7 +188,7 @@ void Run::begin(int64_t count, detail::RunLoader loader) {
     begin_resumed(count);
   }
   dist::on_all_ranks(run.world, "the metrics cannot be written",
-                     [&] { run.begin_output(epoch() - (run.has_empty_rest ? 1 : 0)); });
+                     [&] { run.begin_output(run.num_complete() - (run.has_empty_rest ? 1 : 0)); });
   run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.schedule_step);
 }
 
@@ -214,7 +214,7 @@ void Run::begin_resumed(int64_t count) {
   if (run.loader.position || run.position.sample > 0) run.resumed_at = run.position;
   if (first_batch() == 0 && !run.has_empty_rest) run.figures.reset();  // of an epoch that save() has ended
   const auto where = run.resumed->path.string();
-  if (epoch() >= count && !run.has_empty_rest) return say(fmt::format("{} is the end of that run", where));
+  if (run.num_complete() >= count && !run.has_empty_rest) return say(fmt::format("{} is the end of that run", where));
   const auto other = detail::other_samples_per_batch(metadata, run.loader);
   say(fmt::format("resumed from {} at epoch {}, step {}{}", where, run.position.epoch + 1,
                   run.steps_per_epoch - num_left,
@@ -227,9 +227,10 @@ bool Run::begin_epoch() {
   auto& run = *impl_;
   if (run.is_told && !run.is_stopped) {
     run.is_stopped = true;
-    say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
+    say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", run.num_complete() + 1,
+                    first_batch()));
   }
-  run.epoch_number = epoch() - (run.has_empty_rest ? 1 : 0);
+  run.epoch_number = run.num_complete() - (run.has_empty_rest ? 1 : 0);
   if (run.is_stopped || run.epoch_number >= run.num_epochs) {
     finish();
     return false;
@@ -282,6 +283,29 @@ void Run::Impl::count_step() {
   ++schedule_step;
 }
 
+void Run::Impl::note_group() {
+  ++batches_without_step;
+  if (num_steps_ended() == num_ended_before) return;
+  longest_group = std::max(longest_group, batches_without_step);
+  batches_without_step = 0;
+}
+
+/// Gradients are no part of a checkpoint. Those that a step has used may still be there, so it also counts whether
+/// there was a step. A program that steps no more, with gradients of the last step left, waits no longer than for a
+/// group.
+bool Run::Impl::is_within_group() const {
+  constexpr int64_t kLongestFirstGroup = 64;  // it may have an optimizer that end_step() does not know
+  const bool expects_step =
+      batches_without_step > 0 && batches_without_step < (longest_group == 0 ? kLongestFirstGroup : longest_group);
+  const auto has_gradient = [](const at::Tensor& parameter) {
+    const auto& gradient = parameter.grad();
+    if (!gradient.defined() || gradient.numel() == 0) return false;
+    return gradient.layout() != at::kStrided || gradient.ne(0).any().item<bool>();
+  };
+  const auto is_pending = [&] { return std::ranges::any_of(state.optimized(), has_gradient); };
+  return largest(expects_step && is_pending() ? 1 : 0) != 0;
+}
+
 /// Collective. Returns the largest value of all ranks.
 int64_t Run::Impl::largest(int64_t value) const {
   const auto result = at::full({1}, value, at::kLong);
@@ -305,6 +329,7 @@ void Run::end_batch_firmly(int64_t num_samples) {
     if (run.step >= run.windows_begin) run.windows.add(times);
     detail::enter(detail::Phase::kOther);
   }
+  run.note_group();
   run.count_step();
   report_progress(run.step);
   run.is_in_batches = first_batch() != 0;
@@ -321,15 +346,23 @@ void Run::end_batch_firmly(int64_t num_samples) {
     run.compare_replicas(run.step);
   }
   run.is_told = run.is_told || run.world.should_stop();
+  if (run.options.save_every > 0 && run.step % run.options.save_every == 0) run.is_save_due = true;
   if (first_batch() == 0) {  // the epoch is complete, and the code after the loop saves its checkpoint
+    run.is_save_due = false;
     run.phases.stop();
     return;
   }
-  if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
+  if ((run.is_told || run.is_save_due) && run.is_within_group()) {
+    if (run.is_told && !std::exchange(run.has_said_wait, true)) {
+      say("told to stop; that waits for the next step of the optimizer, as it needs the gradients of these batches");
+    }
+  } else if (run.is_told) {  // there is time for a checkpoint, but not for the rest of the epoch
     run.save(run.step);
     run.is_stopped = true;
-    say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
-  } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
+    say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", run.num_complete() + 1,
+                    first_batch()));
+  } else if (run.is_save_due) {
+    run.is_save_due = false;
     run.save_async();
     run.last_saved = run.step;
   }
@@ -360,7 +393,7 @@ void Run::end_epoch_firmly() {
   if (first_batch() != 0) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "the loop over the batches of epoch {} was left after {} of {}: break out of the loop over epochs too",
-                epoch() + 1, first_batch(), run.steps_per_epoch);
+                run.num_complete() + 1, first_batch(), run.steps_per_epoch);
   }
   if (run.leaves_without_saving) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -373,7 +406,7 @@ void Run::end_epoch_firmly() {
     run.figures.reset();
     run.save(run.step);
     throw Error(ErrorCode::kInvalidArgument, "{}. Epoch {} has no figures; its checkpoint is saved", *difference,
-                epoch());
+                run.num_complete());
   }
   const auto figures = run.figures.read();
   FirstNotFinite first;  // all ranks have the same figures
@@ -386,7 +419,7 @@ void Run::end_epoch_firmly() {
   const auto time = Clock::now() - run.epoch_start;
   // The last row tells the user that all is done, so the checkpoint is on disk before.
   const bool lacks_metric = run.lacks_metric(metadata);
-  const bool is_last = epoch() >= run.num_epochs || run.is_told || run.is_finishing || lacks_metric;
+  const bool is_last = run.num_complete() >= run.num_epochs || run.is_told || run.is_finishing || lacks_metric;
   if (is_last) run.save(run.step, metadata);
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   const auto seconds = std::chrono::duration<double>(run.last_step - run.epoch_start).count();
@@ -397,18 +430,18 @@ void Run::end_epoch_firmly() {
       for (const auto& [name, value] : figures) run.board->add_scalar("epoch/" + name, value, run.step);
       run.board->flush();
     }
-    run.report->add({.number = epoch(),
+    run.report->add({.number = run.num_complete(),
                      .figures = figures,
                      .samples_per_second = samples > 0 ? samples / seconds : 0,
                      .time = time});
-    run.num_reported = epoch();
+    run.num_reported = run.num_complete();
   });
   for (const auto& text : run.look()) say(text);
   for (const auto& [name, value] : figures) {
     if (std::isfinite(value) || std::exchange(run.has_said_not_finite, true)) continue;
     say(fmt::format(
         "warning: {} is {} in epoch {}, so nothing useful may be learned any more: try a lower rate, or fp32{}{}", name,
-        std::isnan(value) ? "nan" : text_of(value), epoch(), first.text.empty() ? "" : "; ", first.text));
+        std::isnan(value) ? "nan" : text_of(value), run.num_complete(), first.text.empty() ? "" : "; ", first.text));
   }
   if (!is_last) run.save_async(metadata);
   run.is_in_epoch = false;
@@ -521,7 +554,7 @@ void Run::finish() {
       end_epoch_firmly();  // the loop was left, so no rank can return to an earlier step
     } else if (run.step > run.epoch_begin && run.last_saved != run.step) {
       run.save(run.step);
-      say(fmt::format("left at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
+      say(fmt::format("left at epoch {}, step {}; the checkpoint is saved", run.num_complete() + 1, first_batch()));
     }
   }
   run.is_in_epoch = false;

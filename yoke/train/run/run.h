@@ -114,7 +114,8 @@ struct RunOptions {
 ///          any rank. Other optimizers are not seen. Of several, as in a GAN, the first one's step counts: save before
 ///          it or after the last one's, or a resumed run lacks the steps in between.
 /// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
-///          step, and a checkpoint is on disk.
+///          step, and a checkpoint is on disk. Gradients are no part of it: while an optimizer in state() accumulates
+///          them over several batches, the stop and RunOptions::save_every wait for its step.
 /// Resumed  continues steps, epochs, partly read epochs and partly computed means; an optimizer in state() has the
 ///          rates that step(lr) or set_lr() gave it last. With the same number of ranks and deterministic kernels, the
 ///          results have the same bits. With another number of ranks or batch size, an epoch goes on behind the sample
@@ -172,8 +173,10 @@ class Run {
   /// The step of a schedule that has num_batches() steps in each epoch. This is step(), unless the run was resumed with
   /// another number of ranks or batch size: then it is the step with as many steps left in the epoch.
   int64_t schedule_step() const;
-  int64_t epoch() const;  ///< Number of complete epochs; within an epoch, its number from 0.
-  bool stopped() const;   ///< True after a stop signal; a checkpoint is on disk.
+  /// In the body of the loop over epochs, the number of the epoch from 0, also after its last batch, as in its
+  /// evaluation. Outside of it, the number of complete epochs.
+  int64_t epoch() const;
+  bool stopped() const;  ///< True after a stop signal; a checkpoint is on disk.
 
   /// Adds a value to this rank's mean without waiting for the device. The mean over all ranks is computed at the end of
   /// the epoch. `weight` is the number of samples over which the value is a mean.

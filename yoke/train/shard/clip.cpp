@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/last_clip.h"
 
 namespace yoke::train {
 namespace {
@@ -30,6 +31,7 @@ at::Tensor clip_sharded_grad_norm(dist::Group& group, const std::vector<at::Tens
   const auto norm = square.sqrt().to(at::kFloat);
   const auto factor = (max_norm / (norm + kEpsilon)).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor);
+  detail::last_clip() = {.max_norm = max_norm, .norm = norm, .ranks = group.ranks()};
   return norm;
 }
 

@@ -1,5 +1,6 @@
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
 
+#include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -69,12 +70,16 @@ struct FullyShardedDataParallelBase::Activity {
 };
 
 struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
-  Impl(dist::Group& shard_ranks, dist::Group* replica_ranks, bool reshard)
-      : group(shard_ranks), replicas(replica_ranks), reshard_after_forward(reshard) {}
+  Impl(dist::Group& shard_ranks, const FullyShardedOptions& options)
+      : group(shard_ranks),
+        replicas(options.replicas),
+        reshard_after_forward(options.reshard_after_forward),
+        broadcasts_buffers(options.broadcast_buffers) {}
 
   dist::Group& group;
   dist::Group* const replicas;  ///< Null if there is only one replica.
   const bool reshard_after_forward;
+  const bool broadcasts_buffers;
   int64_t generation = group.generation();
   std::vector<Unit> units;  ///< The first one is the model.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
@@ -311,12 +316,36 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     }
     cursor = 0;
     in_backward = false;
+    if (broadcasts_buffers) broadcast_buffers();
+  }
+
+  /// Collective. All ranks, also those of other replicas, get the first rank's buffers, those of a dtype together.
+  void broadcast_buffers() const {
+    const c10::NoGradGuard no_grad;
+    std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
+    for (const auto& [name, buffer] : buffers) {
+      // Not detach(): another graph, whose backward is still to come, may have kept the buffer.
+      if (buffer.numel() > 0) by_dtype[buffer.scalar_type()].push_back(buffer.variable_data());
+    }
+    for (auto& [dtype, values] : by_dtype) {
+      std::vector<at::Tensor> flat;
+      for (const auto& value : values) flat.push_back(value.reshape({-1}));
+      const auto all = values.size() == 1 ? values.front() : at::cat(flat);
+      if (group.size() > 1) group.broadcast(all);
+      if (replicas != nullptr) replicas->broadcast(all);
+      if (values.size() == 1) continue;
+      int64_t first = 0;
+      for (auto& value : values) {
+        value.copy_(all.narrow(0, first, value.numel()).view(value.sizes()));
+        first += value.numel();
+      }
+    }
   }
 };
 
 FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                                                            const FullyShardedOptions& options)
-    : impl_(std::make_shared<Impl>(group, options.replicas, options.reshard_after_forward)) {
+    : impl_(std::make_shared<Impl>(group, options)) {
   const dist::Activity activity(group, "the construction of a FullyShardedDataParallel");
   auto& impl = *impl_;
   auto all = model.named_parameters().pairs();
@@ -324,10 +353,11 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
     all.emplace_back(item.key(), item.value());
     impl.buffers.emplace_back(item.key(), item.value());
   }
-  const auto described = fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}; replicas: {}",
-                                     fmt::join(options.units, ", "), options.reshard_after_forward,
-                                     options.compute_dtype ? c10::toString(*options.compute_dtype) : "none",
-                                     options.replicas == nullptr ? 1 : options.replicas->size());
+  const auto described =
+      fmt::format("units: {}; reshard_after_forward: {}; compute_dtype: {}; broadcast_buffers: {}; replicas: {}",
+                  fmt::join(options.units, ", "), options.reshard_after_forward,
+                  options.compute_dtype ? c10::toString(*options.compute_dtype) : "none", options.broadcast_buffers,
+                  options.replicas == nullptr ? 1 : options.replicas->size());
   const auto check = [&] { check_same_on_all_ranks(group, all, described); };
   if (options.replicas == nullptr) {
     check();
@@ -460,13 +490,7 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm(double max_norm) {
   return clip_sharded_grad_norm(impl_->group, gradients, max_norm);
 }
 
-void FullyShardedDataParallelBase::sync_buffers() {
-  for (const auto& [name, buffer] : impl_->buffers) {
-    if (buffer.numel() == 0) continue;
-    if (impl_->group.size() > 1) impl_->group.broadcast(buffer.detach());
-    if (impl_->replicas != nullptr) impl_->replicas->broadcast(buffer.detach());
-  }
-}
+void FullyShardedDataParallelBase::sync_buffers() { impl_->broadcast_buffers(); }
 
 FullyShardedDataParallelBase::Call::Call(FullyShardedDataParallelBase& owner, const torch::nn::Module& module)
     : owner_(owner) {

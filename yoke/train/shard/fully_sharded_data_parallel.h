@@ -32,6 +32,10 @@ struct FullyShardedOptions {
   /// The dtype in which parameters are gathered and the model computes (at::kBFloat16). Shards, their gradients and the
   /// sums over ranks keep the parameters' dtype. Integer parameters are not converted. The caller converts inputs.
   std::optional<at::ScalarType> compute_dtype;
+  /// If true, after each backward the first rank's buffers (batch norm's running statistics) are copied to all ranks,
+  /// as DistributedDataParallel does, so that evaluations and checkpoints are the same on all ranks. Training does not
+  /// read these buffers. For speed, set this to false and call sync_buffers() before evaluations and checkpoints.
+  bool broadcast_buffers = true;
   /// For hybrid sharding. The model is divided between the ranks of `group`. `replicas` contains this rank and the
   /// ranks of other replicas that hold the same part. Gradients are reduced within a replica; then each rank's part of
   /// them is averaged over `replicas`. Parameters are gathered only within a replica, such as a node:
@@ -54,6 +58,7 @@ struct FullyShardedOptions {
 /// Unused        within one call of the model, ranks may use different parameters (stochastic depth, experts), or leave
 ///               a unit's output out of the loss. A rank contributes zero to gradients of parameters that it did not
 ///               use. If no rank used a parameter, its gradient is zero.
+/// Buffers       are whole on each rank; at the end of each backward all ranks have those of the first rank.
 /// Ranks         construction, forward and backward are collective. All ranks call the same units in the same order,
 ///               and the loss of each rank depends on the result of the model.
 /// Errors        kInvalidArgument: models or options differ between ranks (names the first difference), units share a

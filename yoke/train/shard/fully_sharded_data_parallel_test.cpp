@@ -450,5 +450,41 @@ TEST(FullyShardedDataParallel, BuffersStayWholeAndFollowRankZero) {
   });
 }
 
+at::Tensor statistics_of(const WithBuffer& model) {
+  return torch::cat(
+      {model.norm->running_mean, model.norm->running_var, model.norm->num_batches_tracked.to(torch::kFloat).view({1})});
+}
+
+at::Tensor rows_of_rank(const World& world) { return torch::sin(torch::arange(12) * (world.rank() + 1)).view({4, 3}); }
+
+// Otherwise a checkpoint, which has the first rank's, would be of another network than each rank has evaluated.
+TEST(FullyShardedDataParallel, AfterABackwardAllRanksHaveTheFirstRanksStatistics) {
+  for (const bool broadcasts : {true, false}) {
+    run_ranks(2, [&](World& world) {
+      WithBuffer alone, model;
+      FullyShardedDataParallel sharded(model, world, {.broadcast_buffers = broadcasts});
+      for (int step = 0; step < 3; ++step) {
+        sharded(rows_of_rank(world)).square().sum().backward();
+        alone.forward(rows_of_rank(world));
+      }
+      const auto all = world.all_gather(statistics_of(model));
+      EXPECT_TRUE(torch::equal(all[0], world.all_gather(statistics_of(alone))[0]));
+      EXPECT_EQ(torch::equal(all[0], all[1]), broadcasts);
+    });
+  }
+}
+
+// A batch norm in evaluation mode keeps its statistics for backward, which may be behind that of another graph.
+TEST(FullyShardedDataParallel, ABackwardDoesNotSpoilAnEarlierGraph) {
+  run_ranks(2, [](World& world) {
+    WithBuffer model;
+    FullyShardedDataParallel sharded(model, world);
+    model.eval();
+    const auto first = sharded(rows_of_rank(world)).square().sum(), second = sharded(rows_of_rank(world)).sum();
+    second.backward();
+    EXPECT_NO_THROW(first.backward());
+  });
+}
+
 }  // namespace
 }  // namespace yoke::train

@@ -162,6 +162,8 @@ TEST(HybridSharding, BuffersAreTheFirstRanksOnAll) {
     norm->running_mean.fill_(static_cast<float>(world.rank() + 9));
     net.sync_buffers();
     EXPECT_TRUE(torch::equal(norm->running_mean, torch::full({3}, 9.0F)));
+    net(torch::full({4, 3}, static_cast<float>(10 * world.rank()))).sum().backward();
+    EXPECT_TRUE(torch::allclose(norm->running_mean, torch::full({3}, 8.1F)));
   });
 }
 

@@ -49,7 +49,15 @@ struct Run::Impl {
   std::optional<LoaderPosition> resumed_at;  // until the loader knows it
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
+<<<<<<< HEAD
   bool has_said_not_finite = false, has_said_first_not_finite = false;
+=======
+  bool has_said_not_finite = false;
+  bool is_save_due = false;           // by save_every, within a group of batches whose gradients are accumulated
+  bool has_said_wait = false;         // that a stop waits for the end of such a group
+  int64_t batches_without_step = 0;   // the last ones, in which no optimizer has stepped
+  int64_t longest_group = 0;          // the most batches from one step of an optimizer to the next; 0: there was none
+>>>>>>> n3
   bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
@@ -79,6 +87,8 @@ struct Run::Impl {
   bool has_returned = false;       // to an earlier step, and the loop does not know yet
 
   bool is_rank_0() const { return world.rank() == 0; }
+  /// Epochs of which all batches were read; after the last batch of one, this one, too.
+  int64_t num_complete() const { return steps_per_epoch == 0 ? 0 : schedule_step / steps_per_epoch; }
   /// On rank 0, begins or goes on with the files of the run, from the present step on. `num_complete`: epochs.
   void begin_output(int64_t num_complete);
   void watch_for_losses();  ///< If lost ranks are replaced.
@@ -90,6 +100,9 @@ struct Run::Impl {
   void compare_replicas(int64_t of_step);
   LoaderPosition position_of(int64_t of_step) const;
   void count_step();
+  void note_group();  ///< A batch has ended.
+  /// Collective. Whether a rank has gradients that no step has used yet, and a step is to be expected.
+  bool is_within_group() const;
   StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
