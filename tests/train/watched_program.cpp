@@ -1,10 +1,11 @@
 // A training in a Run, for tests of what it says about its steps and its memory.
 //
-//   watched_program FOLDER leak|cache|late|rate|log
+//   watched_program FOLDER leak|cache|late|data|rate|log
 //
 // leak: rank 1 keeps 160 KiB of each step. cache: it keeps as much in the first half of the first epoch, and 64 MiB
-// of the first evaluation. late: its forward takes 6 ms longer. rate: its learning rate is
-// another one, which is found after step 20. log: it logs a figure less often.
+// of the first evaluation. late: its forward takes 6 ms longer. data: the batches of
+// all ranks take 10 ms. rate: its learning rate is another one, which is found after step 20. log: it logs a figure
+// less often.
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
@@ -15,12 +16,26 @@
 
 namespace train = yoke::train;
 
+namespace {
+
+struct Rows {
+  at::Tensor x;
+  useconds_t time_us;
+  int64_t size() const { return x.size(0); }
+  at::Tensor sample(int64_t i) const {
+    if (time_us > 0) usleep(time_us);  // clock: the work of the loader
+    return x[i];
+  }
+};
+
+}  // namespace
+
 int main(int argc, char** argv) {
   return yoke::run_program("watched_program", [&] {
     if (argc != 3) throw yoke::Error(yoke::ErrorCode::kInvalidArgument, "usage: watched_program FOLDER CASE");
     const std::string name = argv[2];
     const bool fails = name == "rate" || name == "log";
-    const int64_t num_steps = fails ? 20 : name == "late" ? 200 : 500;
+    const int64_t num_steps = fails ? 20 : name == "late" || name == "data" ? 200 : 500;
     at::set_num_threads(1);
     yoke::dist::World world;
     train::Run run(world, {.folder = argv[1],
@@ -31,14 +46,14 @@ int main(int argc, char** argv) {
     const bool is_odd = fails && world.rank() == 1;
     train::Sgd optimizer(net, {.lr = name == "rate" && is_odd ? 0.02 : 0.01});
     const auto x = at::randn({num_steps * world.size(), 8});
-    train::Loader loader(train::Samples{.data = x, .target = x.sum(1, true)}, world, {.batch_size = 1});
+    train::Loader loader(Rows{x, name == "data" ? 10'000U : 0U}, world, {.batch_size = 1});
     run.state().add("model", net).add("optimizer", optimizer);
     std::vector<at::Tensor> kept;
     for (auto& epoch : run.epochs(loader, name == "cache" ? 2 : 1)) {
       for (auto& batch : epoch) {
         usleep(name == "late" && world.rank() == 1 ? 9000 : 3000);  // clock: the work of a step
         optimizer.zero_grad();
-        at::mse_loss(net(batch.data), batch.target).backward();
+        at::mse_loss(net(batch), batch.sum(1, true)).backward();
         optimizer.step();
         if (fails && !(is_odd && name == "log" && run.step() == 10)) run.log("loss", 1.0);
         const bool keeps = name == "leak" || (name == "cache" && run.step() < num_steps / 2);

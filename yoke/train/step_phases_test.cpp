@@ -63,6 +63,20 @@ TEST(PhaseClock, DividesAllTimeOfItsThread) {
   EXPECT_EQ(clock.take()[0], 0) << "it has stopped";
 }
 
+TEST(PhaseClock, NotesWhatTheLoaderNeedsForTheBatchesOfTheLoopAlone) {
+  PhaseClock clock;
+  clock.start(Phase::kData);
+  note_loading(5);
+  enter(Phase::kForward);
+  note_loading(70);  // of a loader in the loop's body
+  EXPECT_EQ(clock.take().loading_ns, 5);
+  EXPECT_EQ(clock.take().loading_ns, 0);
+  PhaseWindows windows;
+  for (int i = 0; i < 8; ++i) windows.add({{}, 3});
+  EXPECT_EQ(windows.windows().at(0).loading_ns, 24);
+  EXPECT_EQ(from_bytes(to_bytes(windows.windows())), windows.windows());
+}
+
 TEST(PhaseClock, OfAnEndedRunIsNotEntered) {
   { PhaseClock().start(Phase::kData); }
   enter(Phase::kForward);

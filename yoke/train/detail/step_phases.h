@@ -23,8 +23,14 @@ enum class Phase : uint8_t {
 };
 inline constexpr size_t kNumPhases = 6;
 
-/// Nanoseconds in each phase.
-using PhaseTimes = std::array<int64_t, kNumPhases>;
+/// Nanoseconds in each phase, and beside them how long the loader's workers needed for the batch. They make it while
+/// the rank does other things, also while it waits for the others, so it may be long although the rank has no phase
+/// kData; but no step of the rank can be shorter. 0: not known.
+struct PhaseTimes : std::array<int64_t, kNumPhases> {
+  int64_t loading_ns = 0;
+
+  bool operator==(const PhaseTimes&) const = default;
+};
 
 /// The times of an epoch's steps, as sums over windows of equally many steps. There are at most kMaxWindows: if there
 /// would be more, the windows are joined in pairs. So ranks that have made equally many steps have the same windows.
@@ -70,6 +76,7 @@ class PhaseClock {
 
  private:
   friend void enter(Phase phase);
+  friend void note_loading(int64_t ns);
   void enter_here(Phase phase);
 
   PhaseTimes times_ = {};
@@ -79,5 +86,9 @@ class PhaseClock {
 
 /// Tells the clock that runs on this thread, if any, that `phase` begins.
 void enter(Phase phase);
+
+/// Tells the clock that runs on this thread, if it is in Phase::kData, that its loader needs so long for such a batch:
+/// the time of a worker divided by the number of workers.
+void note_loading(int64_t ns);
 
 }  // namespace yoke::train::detail

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace yoke::train::detail {
 namespace {
 
 constexpr double kLate = 0.1, kData = 0.15, kExchange = 0.2;
+/// If a loader needs this share of the step for a batch, it determines how long steps are.
+constexpr double kBoundByLoader = 0.85;
 
 constexpr size_t index_of(Phase phase) { return static_cast<size_t>(phase); }
 
@@ -17,6 +20,11 @@ double total(const PhaseTimes& times) {
 }
 double wait_of(const PhaseTimes& times) { return static_cast<double>(times[index_of(Phase::kWait)]); }
 double work_of(const PhaseTimes& times) { return total(times) - wait_of(times); }
+double data_of(const PhaseTimes& times) { return static_cast<double>(times[index_of(Phase::kData)]); }
+double loading_of(const PhaseTimes& times) { return static_cast<double>(times.loading_ns); }
+/// How long the rank would take without the others. While it waits for one of them, its loader runs ahead, so that it
+/// hardly waits for its data, and yet would wait for them if the other one were faster.
+double need_of(const PhaseTimes& times) { return std::max(work_of(times), loading_of(times)); }
 
 /// The median of `value` over all ranks but `rank`; of an even number, the lower one.
 template <class Value>
@@ -40,7 +48,7 @@ double mean_step(const std::vector<PhaseTimes>& ranks) {
 std::optional<size_t> late_rank(const std::vector<PhaseTimes>& ranks) {
   const auto slowest = std::ranges::max_element(ranks, {}, work_of);
   const auto rank = static_cast<size_t>(slowest - ranks.begin());
-  const double lateness = work_of(*slowest) - of_others(ranks, rank, work_of);
+  const double lateness = work_of(*slowest) - of_others(ranks, rank, need_of);
   const bool is_late =
       lateness > kLate * mean_step(ranks) && of_others(ranks, rank, wait_of) - wait_of(*slowest) >= lateness / 2;
   return is_late ? std::optional(rank) : std::nullopt;
@@ -53,6 +61,7 @@ std::vector<PhaseTimes> sums(const std::vector<std::vector<PhaseTimes>>& ranks, 
     PhaseTimes sum = {};
     for (size_t w = first; w < windows.size(); ++w) {
       for (size_t i = 0; i < kNumPhases; ++i) sum[i] += windows[w][i];
+      sum.loading_ns += windows[w].loading_ns;
     }
     result.push_back(sum);
   }
@@ -69,6 +78,19 @@ const char* name_of(Phase phase) {
     case Phase::kOther: return "outside of the steps, as in a checkpoint or in output";
   }
   return "";
+}
+
+/// How long ranks wait for their data, be it one after the other.
+double lost_to_data(const std::vector<PhaseTimes>& all) {
+  double sum = 0, most_loading = 0, most = INFINITY;
+  for (const auto& times : all) {
+    sum += data_of(times);
+    most_loading = std::max(most_loading, loading_of(times));
+    most = std::min(most, data_of(times) + wait_of(times));
+  }
+  // The rank whose batch comes last waits for it, and the others wait for the rank: their waits add up.
+  if (most_loading >= kBoundByLoader * mean_step(all)) return std::min(sum, most);
+  return sum / static_cast<double>(all.size());
 }
 
 std::string in_ms(double ms) { return ms < 9.95 ? fmt::format("{:.1f} ms", ms) : fmt::format("{:.0f} ms", ms); }
@@ -112,18 +134,16 @@ std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>
       return Slowdown{.cause = Slowdown::Cause::kLateRank,
                       .rank = static_cast<int64_t>(rank),
                       .phase = static_cast<Phase>(worst),
-                      .lost_ms = ms_of(work_of(all[rank]) - of_others(all, rank, work_of), *first),
+                      .lost_ms = ms_of(work_of(all[rank]) - of_others(all, rank, need_of), *first),
                       .step_ms = ms_of(mean_step(all), *first),
                       .since = first_step + static_cast<int64_t>(*first) * steps_per_window};
     }
   }
   const auto all = sums(ranks, 0);
   const double step = mean_step(all);
-  double data = 0, wait = wait_of(all.front());
-  for (const auto& times : all) {
-    data += static_cast<double>(times[index_of(Phase::kData)]) / static_cast<double>(all.size());
-    wait = std::min(wait, wait_of(times));
-  }
+  const double data = lost_to_data(all);
+  double wait = wait_of(all.front());
+  for (const auto& times : all) wait = std::min(wait, wait_of(times));
   if (data >= kData * step) {
     return Slowdown{
         .cause = Slowdown::Cause::kData, .phase = Phase::kData, .lost_ms = ms_of(data, 0), .step_ms = ms_of(step, 0)};

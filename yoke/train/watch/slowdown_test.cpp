@@ -93,6 +93,34 @@ TEST(Slowdown, ARankWithoutARankThatWaitsIsNotLate) {
   EXPECT_EQ(text_of(ranks), "");
 }
 
+// All loaders need 17 ms for a batch. The slowest one by a hair makes its rank wait; while the others wait for that
+// rank, their batches become ready.
+TEST(Slowdown, IfAllLoadersAreSlowNoRankIsLateAndAllOfTheWaitIsForData) {
+  for (const size_t num_ranks : {2, 3, 4}) {
+    auto ranks = equal(num_ranks, 20, {0, 1, 1, 0, 1, 2});
+    delay(ranks, 1, Phase::kData, 13);
+    EXPECT_EQ(find_slowdown(ranks, kSteps, 1)->cause, Slowdown::Cause::kLateRank) << "the others' loaders are fast";
+    for (auto& windows : ranks) {
+      for (auto& window : windows) window.loading_ns = 17 * kSteps * kMs;
+    }
+    EXPECT_THAT(text_of(ranks), testing::StartsWith("13 ms of each step of 18 ms (72 %) pass while ranks wait for "));
+    auto turns = ranks;  // in each window another rank waits
+    for (size_t w = 0; w < 20; ++w) std::swap(turns[1][w], turns[w % num_ranks][w]);
+    EXPECT_EQ(text_of(turns), text_of(ranks));
+  }
+}
+
+TEST(Slowdown, ARankWhoseLoaderIsSlowerThanTheOthersIsLateByTheDifference) {
+  auto ranks = equal(3, 20, {0, 1, 1, 0, 1, 2});
+  delay(ranks, 1, Phase::kData, 13);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (auto& window : ranks[r]) window.loading_ns = (r == 1 ? 18 : 12) * kSteps * kMs;
+  }
+  EXPECT_EQ(text_of(ranks),
+            "rank 1 is late by 6.0 ms of each step of 18 ms (33 %) since step 1, waiting for its data; the others wait "
+            "for it");
+}
+
 TEST(Slowdown, NamesDataAndTheExchangeThatAllWaitFor) {
   EXPECT_EQ(text_of(equal(1, 8, {12, 15, 25, 0, 5, 3})),
             "12 ms of each step of 60 ms (20 %) pass while ranks wait for their data: give the loader more workers, or "

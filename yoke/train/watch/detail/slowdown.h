@@ -33,11 +33,12 @@ inline constexpr size_t kMinWindows = 8;  ///< With fewer windows, nothing is re
 
 /// Returns the largest cause, or nullopt: nothing that is worth a sentence, or too few steps.
 ///
-/// A rank is late in a window if its work, which is its step without its wait for the others, takes longer than the
-/// median of the others' by a tenth of the step, and the others' wait is longer than its own by at least half of that.
+/// A rank is late in a window if its work, which is its step without its wait for the others, takes longer than what the
+/// others need (the median) by a tenth of the step, and the others' wait is longer than its own by at least half of that.
+/// A rank needs the time of its work, and at least that of its loader for the batches.
 /// It is reported if that is so in seven of eight windows, at least eight, up to the last one. On a machine where ranks
 /// share processors, another rank is late in each window. Data are reported if the ranks' waits for batches are 15 % of
-/// all time, the exchange if the shortest wait of all ranks, of several, is 20 %.
+/// all time: their mean, or if a loader determines the steps, their sum. The exchange if the shortest wait of all ranks, of several, is 20 %.
 ///
 /// `ranks`: of each rank the same number of windows, of `steps_per_window` steps. `first_step` is that of the first
 /// one.
