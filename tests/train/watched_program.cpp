@@ -1,11 +1,11 @@
 // A training in a Run, for tests of what it says about its steps and its memory.
 //
-//   watched_program FOLDER leak|cache|late|data|rate|log
+//   watched_program FOLDER leak|cache|late|data|evaluation|rate|log
 //
 // leak: rank 1 keeps 160 KiB of each step. cache: it keeps as much in the first half of the first epoch, and 64 MiB
 // of the first evaluation. late: its forward takes 6 ms longer. data: the batches of
-// all ranks take 10 ms. rate: its learning rate is another one, which is found after step 20. log: it logs a figure
-// less often.
+// all ranks take 10 ms. evaluation: every 20 steps they read a figure, for which rank 1 needs 100 ms. rate: its
+// learning rate is another one, which is found after step 20. log: it logs a figure less often.
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
     if (argc != 3) throw yoke::Error(yoke::ErrorCode::kInvalidArgument, "usage: watched_program FOLDER CASE");
     const std::string name = argv[2];
     const bool fails = name == "rate" || name == "log";
-    const int64_t num_steps = fails ? 20 : name == "late" || name == "data" ? 200 : 500;
+    const int64_t num_steps = fails ? 20 : name == "late" || name == "data" || name == "evaluation" ? 200 : 500;
     at::set_num_threads(1);
     yoke::dist::World world;
     train::Run run(world, {.folder = argv[1],
@@ -56,6 +56,12 @@ int main(int argc, char** argv) {
         at::mse_loss(net(batch), batch.sum(1, true)).backward();
         optimizer.step();
         if (fails && !(is_odd && name == "log" && run.step() == 10)) run.log("loss", 1.0);
+        if (name == "evaluation" && (run.step() + 1) % 20 == 0) {
+          train::Mean loss;
+          loss.add(at::ones({}));
+          if (world.rank() == 1) usleep(100'000);  // clock: the work of the evaluation
+          loss.read(world);
+        }
         const bool keeps = name == "leak" || (name == "cache" && run.step() < num_steps / 2);
         if (keeps && world.rank() == 1) kept.push_back(at::ones({160 << 10}, at::kByte));
       }

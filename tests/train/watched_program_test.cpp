@@ -48,6 +48,13 @@ TEST(WatchedProgram, DoesNotAccuseARankIfTheLoadersOfAllAreSlow) {
   EXPECT_EQ(nlohmann::json::parse(slurp(folder.path("run/profile.json")))["bottleneck"], "data_loading");
 }
 
+TEST(WatchedProgram, NamesTheRankThatIsSlowInAnEvaluationWithinTheEpoch) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(output_of("evaluation", folder.path("run")),
+              ContainsRegex("rank 1 is late by [0-9.]+ ms of each step of [^\n]* after the optimizer's step, as in an "
+                            "evaluation"));
+}
+
 TEST(WatchedProgram, SaysNothingLaterOfWhatGrowsAtFirstOrOnce) {
   const TemporaryFolder folder;
   // While a cache fills, nobody can know that this will end: it may be said in the first epoch alone.

@@ -70,6 +70,12 @@ void enter(Phase phase) {
   if (running != nullptr) running->enter_here(phase);
 }
 
+WaitForOthers::WaitForOthers() {
+  if (running == nullptr) return;
+  before_ = running->phase_;
+  running->enter_here(Phase::kWait);
+}
+
 void note_loading(int64_t ns) {
   if (running != nullptr && running->phase_ == Phase::kData) running->times_.loading_ns += ns;
 }

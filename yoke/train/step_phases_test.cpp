@@ -77,6 +77,24 @@ TEST(PhaseClock, NotesWhatTheLoaderNeedsForTheBatchesOfTheLoopAlone) {
   EXPECT_EQ(from_bytes(to_bytes(windows.windows())), windows.windows());
 }
 
+TEST(PhaseClock, AWaitForOthersEndsInThePhaseBefore) {
+  { const WaitForOthers without_a_clock; }
+  PhaseClock clock;
+  clock.start(Phase::kOther);
+  clock.take();
+  {
+    const WaitForOthers waits;
+    const auto started = Clock::now();
+    while (Clock::now() - started < std::chrono::milliseconds(2)) {
+    }
+  }
+  auto times = clock.take();
+  EXPECT_GE(times[static_cast<size_t>(Phase::kWait)], 2'000'000);
+  times = clock.take();
+  EXPECT_EQ(times[static_cast<size_t>(Phase::kWait)], 0);
+  EXPECT_GT(times[static_cast<size_t>(Phase::kOther)], 0);
+}
+
 TEST(PhaseClock, OfAnEndedRunIsNotEntered) {
   { PhaseClock().start(Phase::kData); }
   enter(Phase::kForward);

@@ -110,7 +110,7 @@ std::vector<std::string> Run::Impl::look() {
   if (!is_rank_0() || (is_within_epoch && covered < options.watch_every)) return {};
 
   std::vector<std::string> news;
-  const auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin);
+  const auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin, !world.device().is_cpu());
   write_report(ranks, found);
   if (found && detail::is_news(slowdown, *found)) {
     slowdown = found;

@@ -31,7 +31,8 @@ TEST(StepsReport, HasTheMeansOfEachRankAndTellsTheExchangeFromWaiting) {
   EXPECT_EQ(report["last_step"], 130);
   const auto& first = report["ranks"][0];
   EXPECT_EQ(first["steps"], 30);
-  EXPECT_EQ(first["step"], (nlohmann::json{{"ms", 46.0}, {"error_ms", 0.0}}));
+  EXPECT_EQ(first["step"],
+            (nlohmann::json{{"ms", 46.0}, {"error_ms", 0.0}, {"median_ms", 46.0}, {"long", 0}, {"parts", 3}}));
   EXPECT_EQ(first["phases"]["forward"],
             (nlohmann::json{{"ms", 12.0}, {"error_ms", std::round(2e3 / std::sqrt(3)) / 1e3}}));
   EXPECT_EQ(first["phases"]["communication"]["ms"], 2);
