@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
         if (fails && !(is_odd && name == "log" && run.step() == 10)) run.log("loss", 1.0);
         if (name == "evaluation" && (run.step() + 1) % 20 == 0) {
           train::Mean loss;
-          loss.add(at::ones({}));
+          loss.add(at::ones({}), 1);
           if (world.rank() == 1) usleep(100'000);  // clock: the work of the evaluation
           loss.read(world);
         }

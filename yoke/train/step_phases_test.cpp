@@ -13,7 +13,7 @@ int64_t sum_of(const PhaseTimes& times) { return std::accumulate(times.begin(), 
 TEST(PhaseWindows, AreJoinedInPairsSoThatAllStepsHaveAPlace) {
   PhaseWindows windows;
   int64_t num_steps = 0;
-  const auto add = [&] { windows.add({++num_steps, 0, 0, 0, 0, 1}); };
+  const auto add = [&] { windows.add({{++num_steps, 0, 0, 0, 0, 1}}); };
   for (int i = 0; i < 7; ++i) add();
   EXPECT_TRUE(windows.windows().empty());
   while (num_steps < 63 * 8) add();

@@ -11,6 +11,8 @@ namespace {
 
 constexpr double kLate = 0.1, kData = 0.15, kExchange = 0.2, kRest = 0.15;
 constexpr double kLeastRestMs = 0.1;  // a Run and its figures take some of a step of 0.1 ms
+/// A rank that is late in some windows alone is so by this share of each.
+constexpr double kLateNowAndThen = 0.3;
 /// If a loader needs this share of the step for a batch, it determines how long steps are.
 constexpr double kBoundByLoader = 0.85;
 
@@ -109,6 +111,7 @@ struct Late {
 struct LateWindow {
   size_t window = 0, rank = 0;
   double lateness = 0;
+  bool is_long = false;  ///< The lateness is a large part of it.
 };
 
 std::vector<LateWindow> late_windows(const std::vector<std::vector<PhaseTimes>>& ranks) {
@@ -116,7 +119,10 @@ std::vector<LateWindow> late_windows(const std::vector<std::vector<PhaseTimes>>&
   for (size_t w = 0; w < ranks.front().size(); ++w) {
     std::vector<PhaseTimes> of_window;
     for (const auto& windows : ranks) of_window.push_back(windows[w]);
-    if (const auto rank = late_rank(of_window)) found.push_back({w, *rank, lateness_of(of_window, *rank)});
+    const auto rank = late_rank(of_window);
+    if (!rank) continue;
+    const double lateness = lateness_of(of_window, *rank);
+    found.push_back({w, *rank, lateness, lateness >= kLateNowAndThen * mean_step(of_window)});
   }
   return found;
 }
@@ -136,13 +142,13 @@ std::optional<Late> late_in_most(const std::vector<LateWindow>& windows, size_t 
   return std::nullopt;
 }
 
-/// The rank that is late in some windows, at least eight and up to now, and has 3/4 of the lateness of all. Of a window
+/// The rank that is late in some windows, at least eight and up to now, and has 7/8 of the lateness of all. Of a window
 /// that is far longer than the others, as by another program, only a part counts.
 std::optional<Late> late_now_and_then(const std::vector<LateWindow>& windows, size_t num_windows, size_t num_ranks) {
   for (size_t rank = 0; rank < num_ranks; ++rank) {
     std::vector<double> own;
     for (const auto& window : windows) {
-      if (window.rank == rank) own.push_back(window.lateness);
+      if (window.rank == rank && window.is_long) own.push_back(window.lateness);
     }
     if (own.size() < kMinWindows) continue;
     std::ranges::sort(own);
@@ -152,12 +158,12 @@ std::optional<Late> late_now_and_then(const std::vector<LateWindow>& windows, si
     size_t num_late = 0, last = 0;
     for (size_t i = windows.size(); i-- > 0;) {
       of_all += std::min(windows[i].lateness, most);
-      if (windows[i].rank != rank) continue;
+      if (windows[i].rank != rank || !windows[i].is_long) continue;
       of_rank += std::min(windows[i].lateness, most);
       if (++num_late == 1) last = windows[i].window;
       const size_t first = windows[i].window;
       const bool goes_on = (num_windows - 1 - last) * num_late <= 2 * (last + 1 - first);
-      if (goes_on && num_late >= kMinWindows && of_rank >= 0.75 * of_all) found = {.rank = rank, .first = first};
+      if (goes_on && num_late >= kMinWindows && of_rank >= 0.875 * of_all) found = {.rank = rank, .first = first};
     }
     if (found) return found;
   }

@@ -41,7 +41,7 @@ inline constexpr size_t kMinWindows = 8;  ///< With fewer windows, nothing is re
 /// another rank is late in each window.
 ///
 /// What a rank does in kOther every N steps, such as an evaluation, makes it late in some windows alone: that is
-/// reported if there are eight of them up to now, and it has 3/4 of the lateness of all ranks.
+/// reported if it is late by 30 % of eight of them, up to now, and has 7/8 of the lateness of all.
 ///
 /// Data are reported if the ranks' waits for batches are 15 % of all time: their mean, or if a loader determines the
 /// steps, their sum. The exchange is reported if the shortest wait of all ranks, of several, is 20 % in three of four
