@@ -62,7 +62,7 @@ double us_of_memory_sample() {
 
 /// Of 64 ranks, without their exchange.
 double us_of_verdict() {
-  const std::vector<train::detail::PhaseTimes> windows(63, train::detail::PhaseTimes{1, 20, 30, 5, 3, 1});
+  const std::vector<train::detail::PhaseTimes> windows(63, train::detail::PhaseTimes{{1, 20, 30, 5, 3, 1}});
   const std::vector<std::vector<train::detail::PhaseTimes>> ranks(64, windows);
   std::vector<train::detail::MemorySample> samples;
   for (int64_t i = 0; i < 63; ++i) samples.push_back({10 * i, (500 + i % 2) << 20});

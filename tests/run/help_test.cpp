@@ -131,6 +131,11 @@ TEST(Messages, OfRangesAndWordsAreReadable) {
       {{"./prog"}, "yoke: no command `./prog` (did you mean `yoke run ./prog`?); see `yoke --help`\n"},
       {{"devices", "--mineral="}, "yoke devices: unknown option --mineral; see `yoke devices --help`\n"},
       {{"run", "--mineral", "", "true"}, "yoke run: unknown option --mineral; see `yoke run --help`\n"},
+      {{"run", "-n", "2", "--watch", "true"},
+       "yoke run: unknown option --watch: a program with a train::Run says by itself what slows its steps, after each "
+       "epoch (docs/training-loop.md), and `yoke watch` runs a program and tells how well it used its devices; see "
+       "`yoke "
+       "run --help`\n"},
       {{"--verbose-ish"}, "yoke: unknown option --verbose-ish; see `yoke --help`\n"},
   };
   for (const auto& one : cases) {

@@ -23,6 +23,11 @@ constexpr double kLeastNoise = 0.005;
 constexpr double kAlone = 0.5;
 /// A phase is named in the verdict if it has at least this share of the step's difference.
 constexpr double kExplains = 0.25;
+/// Few long steps make the difference if it is at least kMuch of A's step, and the medians differ by less than
+/// kMediansAgree of it.
+constexpr double kMuch = 0.05, kMediansAgree = 0.25;
+/// A difference of this share of A's step is not called none, even if steps vary so much that it may be noise.
+constexpr double kTooMuchForNone = 0.2;
 constexpr double kWorthARow = 0.005;        // ms
 constexpr double kWorthAnOperation = 0.01;  // of A's step
 constexpr size_t kMaxOperations = 10;
@@ -63,6 +68,11 @@ bool has_device(const Report& report) {
   return std::ranges::any_of(report.ranks, [](const RankLine& rank) { return rank.has_device; });
 }
 
+/// Whether a phase means the same in A and in B.
+bool divides_alike(const Report& a, const Report& b) {
+  return a.is_of_run == b.is_of_run && has_device(a) == has_device(b);
+}
+
 /// If one rank differs alone, adds it.
 void find_rank(const Report& a, const Report& b, PhaseDifference& phase) {
   const auto index = static_cast<size_t>(phase.phase);
@@ -98,6 +108,27 @@ std::optional<PhaseDifference> find_cause(const Comparison& comparison, double s
   }
   if (most == nullptr) most = waiting;
   return most == nullptr ? std::nullopt : std::optional(*most);
+}
+
+/// Of the rank with most long parts; nullopt if a rank's is not known.
+std::optional<Spread> worst_spread(const Report& report) {
+  const Spread* worst = nullptr;
+  for (const auto& rank : report.ranks) {
+    if (!rank.spread) return std::nullopt;
+    if (worst == nullptr || rank.spread->num_long > worst->num_long) worst = &*rank.spread;
+  }
+  return worst == nullptr ? std::nullopt : std::optional(*worst);
+}
+
+std::optional<LongSteps> find_long_steps(const Report& a, const Report& b, const TimeDifference& step) {
+  const auto of_a = worst_spread(a), of_b = worst_spread(b);
+  if (a.is_of_run != b.is_of_run || !of_a || !of_b || std::abs(step.ms()) < kMuch * step.a_ms) return std::nullopt;
+  if (std::abs(of_b->median_ms - of_a->median_ms) >= kMediansAgree * std::abs(step.ms())) return std::nullopt;
+  LongSteps found{.are_of_b = step.ms() > 0, .a = *of_a, .b = *of_b};
+  const auto& those = found.are_of_b ? found.b : found.a;
+  if (those.num_long == 0 || those.num_parts == 0) return std::nullopt;
+  found.steps_a_part = (found.are_of_b ? b : a).ranks.front().num_steps / those.num_parts;
+  return found;
 }
 
 std::vector<OperationDifference> find_operations(const Report& a, const Report& b, double least_ms) {
@@ -152,12 +183,12 @@ std::vector<std::string> notes_of(const Report& a, const Report& b, const TimeDi
   if (a.is_of_run != b.is_of_run) {
     notes.push_back(
         fmt::format("Only {} is of a train::Run, which counts what lies between operations as forward, backward or the "
-                    "optimizer, and a trace as rest: compare the whole step.",
+                    "optimizer, and a trace as rest: the whole step is compared.",
                     a.is_of_run ? "A" : "B"));
   }
   if (has_device(a) != has_device(b)) {
     notes.push_back(fmt::format(
-        "Only {} used a device, whose kernels are not divided into forward and backward: compare the whole step.",
+        "Only {} used a device, whose kernels are not divided into forward and backward: the whole step is compared.",
         has_device(a) ? "A" : "B"));
   }
   if (!step.noise_ms) {
@@ -171,9 +202,34 @@ std::string in_ms(double ms) { return fmt::format("{:.{}f} ms", ms, std::abs(ms)
 
 std::string signed_ms(double ms) { return fmt::format("{:+.2f}", ms); }
 
+std::string_view where_of(const Comparison& comparison, Phase phase) {
+  if (phase == Phase::kRest && comparison.is_of_runs) {
+    return "after the optimizer's step, as in an evaluation, a checkpoint or output";
+  }
+  return names_of(phase).where;
+}
+
+std::string text_of(const LongSteps& steps) {
+  const auto& those = steps.are_of_b ? steps.b : steps.a;
+  const auto part =
+      steps.steps_a_part > 1 ? fmt::format("windows of {} steps", steps.steps_a_part) : std::string("steps");
+  return fmt::format("{} of {} of {}'s {} take {:.1f} times the median or longer, and the medians are {} and {}",
+                     those.num_long, those.num_parts, steps.are_of_b ? "B" : "A", part, kLongPart,
+                     in_ms(steps.b.median_ms), in_ms(steps.a.median_ms));
+}
+
 std::string verdict(const Comparison& comparison) {
   const auto& step = comparison.step;
   const auto difference = std::abs(step.ms());
+  if (step.is_noise() && (comparison.long_steps || difference >= kTooMuchForNone * step.a_ms)) {
+    const auto most =
+        fmt::format("B's step takes {} than A's on average, {} against {} ({:+.0f} %), ",
+                    step.ms() > 0 ? "longer" : "less", in_ms(step.b_ms), in_ms(step.a_ms), 100 * step.ms() / step.a_ms);
+    return comparison.long_steps
+               ? fmt::format("{}by a few long steps: {}.", most, text_of(*comparison.long_steps))
+               : fmt::format("{}but steps vary so much that this may be noise ({}): record more of them.", most,
+                             in_ms(*step.noise_ms));
+  }
   if (step.is_noise()) {
     auto text =
         fmt::format("B's step takes as long as A's: {} and {} differ by less than what is noise in their steps ({}).",
@@ -181,8 +237,8 @@ std::string verdict(const Comparison& comparison) {
     std::string moved;
     for (const auto& phase : comparison.phases) {
       if (std::abs(phase.time.ms()) <= *step.noise_ms || phase.time.is_noise()) continue;
-      moved +=
-          fmt::format("{}{} {}", moved.empty() ? "" : ", ", signed_ms(phase.time.ms()), names_of(phase.phase).where);
+      moved += fmt::format("{}{} {}", moved.empty() ? "" : ", ", signed_ms(phase.time.ms()),
+                           where_of(comparison, phase.phase));
     }
     return moved.empty() ? text : fmt::format("{} But phases differ, in ms: {}.", text, moved);
   }
@@ -190,9 +246,9 @@ std::string verdict(const Comparison& comparison) {
   const auto change = step.a_ms > 0 ? fmt::format(" ({:+.0f} %)", 100 * step.ms() / step.a_ms) : "";
   auto text =
       fmt::format("B's step takes {} {} than A's{}", in_ms(difference), step.ms() > 0 ? "longer" : "less", change);
-  if (!comparison.cause) return text + "; no phase has much of it.";
+  if (!comparison.cause) return text + (comparison.phases.empty() ? "." : "; no phase has much of it.");
   const auto& cause = *comparison.cause;
-  return fmt::format("{}: {} {}{}.", text, in_ms(std::abs(amount_of(cause))), names_of(cause.phase).where,
+  return fmt::format("{}: {} {}{}.", text, in_ms(std::abs(amount_of(cause))), where_of(comparison, cause.phase),
                      cause.rank ? fmt::format(" of rank {}", *cause.rank) : "");
 }
 
@@ -254,10 +310,12 @@ Json json_of(const TimeDifference& time) {
 bool TimeDifference::is_noise() const { return noise_ms && std::abs(ms()) <= *noise_ms; }
 
 Comparison compare(const Report& a, const Report& b) {
-  Comparison comparison{.step = difference_of(a, b, [](const RankLine& rank) { return rank.step; })};
+  Comparison comparison{.step = difference_of(a, b, [](const RankLine& rank) { return rank.step; }),
+                        .is_of_runs = a.is_of_run && b.is_of_run};
+  comparison.long_steps = find_long_steps(a, b, comparison.step);
   const double sign = comparison.step.ms() < 0 ? -1 : 1;
   const bool compares_ranks = has_same_ranks(a, b) && a.ranks.size() > 1;
-  for (size_t i = 0; i < kNumPhases; ++i) {
+  for (size_t i = 0; i < kNumPhases && divides_alike(a, b); ++i) {
     PhaseDifference phase{.phase = static_cast<Phase>(i),
                           .time = difference_of(a, b, [i](const RankLine& rank) { return rank.phases[i]; })};
     if (phase.time.a_ms < kWorthARow && phase.time.b_ms < kWorthARow) continue;
@@ -270,6 +328,15 @@ Comparison compare(const Report& a, const Report& b) {
     comparison.cause = find_cause(comparison, sign);
   comparison.operations = find_operations(a, b, kWorthAnOperation * comparison.step.a_ms);
   comparison.notes = notes_of(a, b, comparison.step);
+  if (comparison.long_steps && !comparison.step.is_noise()) {
+    comparison.notes.push_back(
+        fmt::format("A few long steps have the difference: {}.", text_of(*comparison.long_steps)));
+  }
+  if (comparison.cause && comparison.cause->phase == Phase::kLoading && comparison.cause->rank) {
+    comparison.notes.push_back(
+        "While ranks wait for one whose data come late, their own loaders run ahead, so theirs may be as slow: see how "
+        "long a sample takes on each rank.");
+  }
   return comparison;
 }
 

@@ -38,9 +38,19 @@ struct OperationDifference {
   double ms() const { return b_ms - a_ms; }
 };
 
+/// The step has become longer, or shorter, by few long ones: the medians agree, and the means do not.
+struct LongSteps {
+  bool are_of_b = true;      ///< Otherwise they are of A.
+  Spread a = {}, b = {};     ///< Each of the rank that has most of them.
+  int64_t steps_a_part = 1;  ///< Of the side that has them.
+};
+
 struct Comparison {
   TimeDifference step;
-  std::vector<PhaseDifference> phases;  ///< The largest difference first; without those that take no time.
+  std::optional<LongSteps> long_steps = {};
+  bool is_of_runs = false;  ///< Both are of a train::Run.
+  /// The largest difference first; without those that take no time. Empty if A and B divide steps in other ways.
+  std::vector<PhaseDifference> phases;
   /// The phase that explains most of the step's difference; nullopt if the step's difference is noise or no phase does.
   std::optional<PhaseDifference> cause;
   std::vector<OperationDifference> operations;  ///< Those that differ by 1 % of A's step or more, the largest first.

@@ -123,12 +123,61 @@ TEST(ProfileCompare, ADifferenceWithinTheNoiseIsNoDifference) {
   EXPECT_THAT(first_line(compare(a, a)), StartsWith("B's step takes as long as A's"));
 }
 
+TEST(ProfileCompare, SaysSoIfAFewLongStepsHaveTheDifference) {
+  auto a = training(2, 160, 1), b = a;
+  for (auto& rank : a.ranks) rank.spread = {.median_ms = 40, .num_long = 0, .num_parts = 20};
+  for (auto& rank : b.ranks) {
+    rank.spread = {.median_ms = 41, .num_long = 3, .num_parts = 20};
+    add(rank, Phase::kRest, 27);
+    rank.step.error_ms = 10;
+  }
+  a.is_of_run = b.is_of_run = true;
+  EXPECT_EQ(
+      first_line(compare(a, b)),
+      "B's step takes longer than A's on average, 67.0 ms against 40.0 ms (+68 %), by a few long steps: 3 of 20 of "
+      "B's windows of 8 steps take 1.5 times the median or longer, and the medians are 41.0 ms and 40.0 ms.");
+  EXPECT_THAT(first_line(compare(b, a)), HasSubstr("(-40 %), by a few long steps: 3 of 20 of A's windows of 8 steps"));
+  for (auto& rank : b.ranks) rank.spread->median_ms = 60;
+  EXPECT_THAT(first_line(compare(a, b)),
+              HasSubstr("(+68 %), but steps vary so much that this may be noise (30.1 ms): record more"));
+  for (auto& rank : b.ranks) {
+    rank.spread->median_ms = 41;
+    rank.step.error_ms = 1;
+  }
+  EXPECT_EQ(
+      first_line(compare(a, b)),
+      "B's step takes 27.0 ms longer than A's (+68 %): 27.0 ms after the optimizer's step, as in an evaluation, a "
+      "checkpoint or output.");
+  EXPECT_THAT(compare(a, b).notes, ElementsAre(StartsWith("A few long steps have the difference: 3 of 20")));
+}
+
+TEST(ProfileCompare, SaysThatTheLoadersOfTheOthersRunAhead) {
+  const auto a = training(3);
+  EXPECT_THAT(compare(a, with_late_rank(a, 1, Phase::kLoading, 5)).notes, ElementsAre(HasSubstr("may be as slow")));
+}
+
 TEST(ProfileCompare, ARankThatDiffersByNoiseIsNotNamed) {
   const auto a = training(3, 6, 1);
   auto b = a;
   for (auto& rank : b.ranks) add(rank, Phase::kForward, 6);
   add(b.ranks[1], Phase::kBackward, 4);
   for (const auto& phase : compare(a, b).phases) EXPECT_FALSE(phase.rank) << names_of(phase.phase).name;
+}
+
+// A Run has nothing between its phases, and a trace has: whatever they say of a phase would be wrong.
+TEST(ProfileCompare, ARunAndATraceAreComparedByTheWholeStepAlone) {
+  const auto a = training(2);
+  auto b = with_late_rank(a, 1, Phase::kForward, 5);
+  for (const bool is_device : {false, true}) {
+    b.is_of_run = !is_device;
+    for (auto& rank : b.ranks) rank.has_device = is_device;
+    const auto comparison = compare(a, b);
+    EXPECT_EQ(first_line(comparison), "B's step takes 5.00 ms longer than A's (+12 %).");
+    EXPECT_THAT(to_text(comparison, kWidth), Not(testing::ContainsRegex("\nforward")));
+    EXPECT_THAT(comparison.notes, ElementsAre(HasSubstr("ompare")));
+    EXPECT_TRUE(to_json(comparison)["cause"].is_null());
+    EXPECT_TRUE(to_json(comparison)["phases"].empty());
+  }
 }
 
 TEST(ProfileCompare, FewStepsHaveNoKnownNoise) {
@@ -201,7 +250,9 @@ TEST(ProfileCompare, AReportThatWasSavedGivesTheSame) {
   test::TemporaryFolder folder;
   auto a = training(3);
   a.operations = {{"aten::mm", 7}};
-  const auto b = with_late_rank(a, 2, Phase::kForward, 5);
+  for (auto& rank : a.ranks) rank.spread = {.median_ms = 40, .num_long = 0, .num_parts = 6};
+  auto b = with_late_rank(a, 2, Phase::kForward, 5);
+  for (auto& rank : b.ranks) rank.spread->num_long = 2;
   folder.write("a.json", to_json(a).dump());
   folder.write("b.json", to_json(b).dump(2));
   const auto read_a = read_report(folder.path("a.json")), read_b = read_report(folder.path("b.json"));

@@ -25,6 +25,7 @@ constexpr double kStragglerPercent = 66;
 /// The share of steps that must show a cause, for high and for medium confidence in the answer.
 constexpr double kHighAgreement = 0.8, kMediumAgreement = 0.5;
 constexpr size_t kMinStepsForHigh = 3;
+constexpr std::string_view kLoadsData = "loads data";
 constexpr int64_t kMaxNameWidth = 80;  // names of kernels have hundreds of characters
 
 template <class Part, class Whole>
@@ -86,6 +87,15 @@ MeanTime mean_time(const std::vector<double>& values) {
   for (const auto value : values) squares += (value - time.ms) * (value - time.ms);
   time.error_ms = std::sqrt(squares / (count - 1) / count);
   return time;
+}
+
+/// REQUIRES: there is a value.
+Spread spread_of(std::vector<double> values) {
+  const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  Spread spread{.median_ms = *middle, .num_parts = std::ssize(values)};
+  spread.num_long = std::ranges::count_if(values, [&](double value) { return value >= kLongPart * spread.median_ms; });
+  return spread;
 }
 
 class Judge {
@@ -178,6 +188,7 @@ class Judge {
             .waiting_percent = waiting,
             .unexplained_percent = share(&Step::unexplained_ns),
             .step = times.step,
+            .spread = times.spread,
             .phases = times.phases};
   }
 
@@ -198,7 +209,7 @@ class Judge {
       lengths.push_back(milliseconds(step.length_ns));
       for (size_t i = 0; i < kNumPhases; ++i) phases[i].push_back(milliseconds(parts[i]));
     }
-    RankLine line{.step = mean_time(lengths)};
+    RankLine line{.step = mean_time(lengths), .spread = spread_of(lengths)};
     for (size_t i = 0; i < kNumPhases; ++i) line.phases[i] = mean_time(phases[i]);
     return line;
   }
@@ -232,7 +243,7 @@ class Judge {
   std::string why_late(size_t index) const {
     const std::pair<double RankLine::*, std::string_view> kinds[] = {
         {&RankLine::computing_percent, "computes"},
-        {&RankLine::loading_percent, "loads data"},
+        {&RankLine::loading_percent, kLoadsData},
         {&RankLine::unexplained_percent, "is in code that its trace does not name"}};
     double most = 0;
     std::string_view what;
@@ -268,8 +279,14 @@ class Judge {
       case Cause::kSkew:
         report_.straggler = find_straggler();
         if (!report_.straggler) return say("The rank that comes last changes from step to step.");
-        return say("Rank {} comes last in {:.0f} % of the waiting{}{}.", report_.straggler->rank,
-                   report_.straggler->late_percent, report_.straggler->why.empty() ? "" : "; ", report_.straggler->why);
+        say("Rank {} comes last in {:.0f} % of the waiting{}{}.", report_.straggler->rank,
+            report_.straggler->late_percent, report_.straggler->why.empty() ? "" : "; ", report_.straggler->why);
+        if (report_.straggler->why.find(kLoadsData) != std::string::npos) {
+          say("While the others wait for it, their loaders run ahead: if these are as slow, as on equal ranks, all are "
+              "bound by their data, and a faster rank {} alone saves nothing.",
+              report_.straggler->rank);
+        }
+        return;
       case Cause::kSmallOperations:
         return say("A step of rank {} has {:.0f} {}.", rank.rank, per_step(&Step::num_operations),
                    rank.has_device ? "kernels" : "operations");

@@ -43,6 +43,16 @@ struct MeanTime {
 };
 inline constexpr int64_t kMinStepsForError = 3;
 
+/// Whether a mean is that of few long parts. A part is a step; of a train::Run, a window of some steps.
+struct Spread {
+  double median_ms = 0;
+  int64_t num_long = 0;  ///< Parts of kLongPart times the median or more.
+  int64_t num_parts = 0;
+
+  bool operator==(const Spread&) const = default;
+};
+inline constexpr double kLongPart = 1.5;
+
 struct RankLine {
   int64_t rank = 0;
   std::string path;
@@ -53,6 +63,7 @@ struct RankLine {
   double computing_percent = 0, loading_percent = 0, communicating_percent = 0, waiting_percent = 0,
          unexplained_percent = 0;
   MeanTime step;
+  std::optional<Spread> spread = {};  ///< Of the step. Reports of older versions have none.
   std::array<MeanTime, kNumPhases> phases = {};
 };
 

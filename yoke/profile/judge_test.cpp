@@ -145,6 +145,27 @@ TEST(Judge, SaysWhatTheLateRankDoesForLonger) {
   EXPECT_DOUBLE_EQ(report.ranks[0].communicating_percent, 10);
 }
 
+TEST(Judge, SaysThatTheLoadersOfTheOthersMayBeAsSlowAsThatOfTheLateRank) {
+  const auto rank_of = [](int64_t rank, int64_t loading_ms, int64_t collective_ns) {
+    RankAccount account{.rank = rank};
+    for (int64_t number = 0; number < 3; ++number) {
+      auto step = step_of(number, Cause::kDataLoading, loading_ms * 1'000'000);
+      step.length_ns = 10'000'000 << number;
+      step.collectives = {{1, collective_ns, collective_ns}};
+      account.steps.push_back(step);
+    }
+    return account;
+  };
+  const auto report = judge({rank_of(0, 0, 9'000'000), rank_of(1, 8, 1'000'000)});
+  ASSERT_TRUE(report.straggler);
+  EXPECT_EQ(report.straggler->why, "it loads data for 8.0 ms a step longer than the others");
+  EXPECT_THAT(report.evidence.back(), HasSubstr("a faster rank 1 alone saves nothing"));
+  const auto spread = report.ranks[0].spread.value();
+  EXPECT_NEAR(spread.median_ms, 20, 1e-9);
+  EXPECT_EQ(spread.num_long, 1);
+  EXPECT_EQ(spread.num_parts, 3);
+}
+
 TEST(Judge, EvidenceHasTheFiguresOfTheFirstRank) {
   const auto evidence_of = [](Cause cause, const std::function<void(RankAccount&)>& change) {
     RankAccount account{.rank = 2, .has_device = true};

@@ -81,6 +81,16 @@ Json json_of(const MeanTime& time) {
   return {{"ms", precise(time.ms)}, {"error_ms", time.error_ms ? Json(precise(*time.error_ms)) : Json()}};
 }
 
+Json step_json_of(const RankLine& rank) {
+  auto json = json_of(rank.step);
+  if (rank.spread) {
+    json["median_ms"] = precise(rank.spread->median_ms);
+    json["long"] = rank.spread->num_long;
+    json["parts"] = rank.spread->num_parts;
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string to_text(const Report& report, int64_t width) {
@@ -110,7 +120,7 @@ nlohmann::ordered_json to_json(const Report& report) {
                      {"communication_percent", rounded(rank.communicating_percent)},
                      {"waiting_percent", rounded(rank.waiting_percent)},
                      {"unexplained_percent", rounded(rank.unexplained_percent)},
-                     {"step", json_of(rank.step)},
+                     {"step", step_json_of(rank)},
                      {"phases", std::move(phases)}});
   }
   for (const auto& finding : report.findings) {

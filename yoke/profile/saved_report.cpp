@@ -29,13 +29,21 @@ MeanTime time_of(const Json& json) {
   return {json.at("ms").get<double>(), error.is_null() ? std::nullopt : std::optional(error.get<double>())};
 }
 
+std::optional<Spread> spread_of(const Json& step) {
+  if (!step.contains("median_ms")) return std::nullopt;
+  return Spread{.median_ms = step.at("median_ms").get<double>(),
+                .num_long = step.at("long").get<int64_t>(),
+                .num_parts = step.at("parts").get<int64_t>()};
+}
+
 Report report_of(const Json& json) {
   Report report;
   for (const auto& of_rank : json.at("ranks")) {
     RankLine rank{.rank = of_rank.at("rank").get<int64_t>(),
                   .num_steps = of_rank.at("steps").get<int64_t>(),
                   .has_device = of_rank.at("device").get<bool>(),
-                  .step = time_of(of_rank.at("step"))};
+                  .step = time_of(of_rank.at("step")),
+                  .spread = spread_of(of_rank.at("step"))};
     const auto& phases = of_rank.at("phases");
     for (size_t i = 0; i < kNumPhases; ++i) {  // a Run's report has those alone that it knows
       const auto found = phases.find(std::string(kPhaseNames[i].name));

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/detail/recording.h"
+#include "yoke/train/detail/step_phases.h"
 
 namespace yoke::train {
 namespace {
@@ -115,7 +117,12 @@ void TopAccuracy::add(const at::Tensor& logits, const at::Tensor& target) {
 
 std::vector<double> read_all(dist::Group& group, std::initializer_list<const Meter*> meters) {
   auto totals = stack_totals(meters, group.device());
-  group.all_reduce(totals);
+  {
+    // On a GPU the host waits for its own kernels here, too.
+    std::optional<detail::WaitForOthers> waits;
+    if (group.device().is_cpu() && group.size() > 1) waits.emplace();
+    group.all_reduce(totals);
+  }
   totals = totals.cpu();
   std::vector<double> figures;
   int64_t i = 0;

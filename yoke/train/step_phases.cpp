@@ -10,6 +10,7 @@ thread_local PhaseClock* running = nullptr;
 
 void add_to(PhaseTimes& sum, const PhaseTimes& times) {
   for (size_t i = 0; i < kNumPhases; ++i) sum[i] += times[i];
+  sum.loading_ns += times.loading_ns;
 }
 
 }  // namespace
@@ -67,6 +68,16 @@ PhaseTimes PhaseClock::take() {
 
 void enter(Phase phase) {
   if (running != nullptr) running->enter_here(phase);
+}
+
+WaitForOthers::WaitForOthers() {
+  if (running == nullptr) return;
+  before_ = running->phase_;
+  running->enter_here(Phase::kWait);
+}
+
+void note_loading(int64_t ns) {
+  if (running != nullptr && running->phase_ == Phase::kData) running->times_.loading_ns += ns;
 }
 
 }  // namespace yoke::train::detail

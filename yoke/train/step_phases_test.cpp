@@ -13,7 +13,7 @@ int64_t sum_of(const PhaseTimes& times) { return std::accumulate(times.begin(), 
 TEST(PhaseWindows, AreJoinedInPairsSoThatAllStepsHaveAPlace) {
   PhaseWindows windows;
   int64_t num_steps = 0;
-  const auto add = [&] { windows.add({++num_steps, 0, 0, 0, 0, 1}); };
+  const auto add = [&] { windows.add({{++num_steps, 0, 0, 0, 0, 1}}); };
   for (int i = 0; i < 7; ++i) add();
   EXPECT_TRUE(windows.windows().empty());
   while (num_steps < 63 * 8) add();
@@ -61,6 +61,38 @@ TEST(PhaseClock, DividesAllTimeOfItsThread) {
   clock.stop();
   enter(Phase::kData);
   EXPECT_EQ(clock.take()[0], 0) << "it has stopped";
+}
+
+TEST(PhaseClock, NotesWhatTheLoaderNeedsForTheBatchesOfTheLoopAlone) {
+  PhaseClock clock;
+  clock.start(Phase::kData);
+  note_loading(5);
+  enter(Phase::kForward);
+  note_loading(70);  // of a loader in the loop's body
+  EXPECT_EQ(clock.take().loading_ns, 5);
+  EXPECT_EQ(clock.take().loading_ns, 0);
+  PhaseWindows windows;
+  for (int i = 0; i < 8; ++i) windows.add({{}, 3});
+  EXPECT_EQ(windows.windows().at(0).loading_ns, 24);
+  EXPECT_EQ(from_bytes(to_bytes(windows.windows())), windows.windows());
+}
+
+TEST(PhaseClock, AWaitForOthersEndsInThePhaseBefore) {
+  { const WaitForOthers without_a_clock; }
+  PhaseClock clock;
+  clock.start(Phase::kOther);
+  clock.take();
+  {
+    const WaitForOthers waits;
+    const auto started = Clock::now();
+    while (Clock::now() - started < std::chrono::milliseconds(2)) {
+    }
+  }
+  auto times = clock.take();
+  EXPECT_GE(times[static_cast<size_t>(Phase::kWait)], 2'000'000);
+  times = clock.take();
+  EXPECT_EQ(times[static_cast<size_t>(Phase::kWait)], 0);
+  EXPECT_GT(times[static_cast<size_t>(Phase::kOther)], 0);
 }
 
 TEST(PhaseClock, OfAnEndedRunIsNotEntered) {

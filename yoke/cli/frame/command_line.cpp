@@ -64,12 +64,20 @@ std::string whole_name(const CLI::App& command, std::string_view name) {
   return found.empty() ? typed : found.front();
 }
 
+/// Where what an option that does not exist asks for is; empty if nobody knows.
+std::string elsewhere(const CLI::App& command, std::string_view name) {
+  if (command.get_name() != "run" || name != "--watch") return "";
+  return ": a program with a train::Run says by itself what slows its steps, after each epoch (docs/training-loop.md), "
+         "and `yoke watch` runs a program and tells how well it used its devices";
+}
+
 /// Returns a message about the words that `command` does not know, with a spelling hint for an option.
 std::string unexpected_words(const CLI::App& command, const std::vector<std::string>& own) {
   for (const auto& word : own) {
     const auto name = word.substr(0, word.find('='));
     if (!name.starts_with("-") || command.get_option_no_throw(name) != nullptr) continue;
-    return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
+    const auto place = elsewhere(command, name);
+    return fmt::format("unknown option {}{}", name, place.empty() ? did_you_mean(name, option_names(command)) : place);
   }
   return fmt::format("unexpected argument: {}", fmt::join(command.remaining(), " "));
 }

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/error_text.h"
 #include "yoke/dist/group.h"
@@ -20,6 +21,7 @@
 #include "yoke/train/data/detail/device_copies.h"
 #include "yoke/train/data/detail/epoch_division.h"
 #include "yoke/train/data/detail/stream_queue.h"
+#include "yoke/train/detail/step_phases.h"
 
 namespace yoke::train {
 namespace {
@@ -136,6 +138,7 @@ struct LoaderBase::Impl {
     std::vector<int64_t> samples;
     std::vector<BadSample> bad_samples;
     std::exception_ptr error;
+    Clock::duration making_time = {};
     bool is_end() const { return ready && !batch && !error && !is_left_out; }
   };
 
@@ -252,7 +255,9 @@ struct LoaderBase::Impl {
       const int64_t number = next_made++;
       ++num_busy;
       lock.unlock();
+      const auto begin_of_making = Clock::now();
       auto made = no_device ? Slot{.ready = true, .error = no_device} : make(number);
+      made.making_time = Clock::now() - begin_of_making;
       lock.lock();
       --num_busy;
       slots[static_cast<size_t>(number % num_slots())] = std::move(made);
@@ -371,6 +376,8 @@ struct LoaderBase::Impl {
     } while (slot.is_left_out);
     if (slot.error) std::rethrow_exception(slot.error);
     samples_given = std::move(slot.samples);
+    const auto num_at_once = std::clamp<int64_t>(options.num_workers, 1, options.num_prefetch);
+    detail::note_loading(std::chrono::nanoseconds(slot.making_time).count() / num_at_once);
     if (copies) {
       copies->finish([&](const TensorVisitor& f) { functions.for_each_tensor(slot.batch.get(), f); });
       copied = take_to_device(false);

@@ -19,12 +19,18 @@ enum class Phase : uint8_t {
   kBackward,   ///< Until all gradients of this rank are computed.
   kWait,       ///< Waits until they are averaged over all ranks, that is for the last rank and for the exchange.
   kOptimizer,  ///< Until the optimizer has stepped.
-  kOther,      ///< The rest of the loop's body, and what the Run does between two batches, such as a checkpoint.
+  kOther,      ///< The rest of the loop's body, such as an evaluation, and what the Run does between two batches.
 };
 inline constexpr size_t kNumPhases = 6;
 
-/// Nanoseconds in each phase.
-using PhaseTimes = std::array<int64_t, kNumPhases>;
+/// Nanoseconds in each phase, and beside them how long the loader's workers needed for the batch. They make it while
+/// the rank does other things, also while it waits for the others, so it may be long although the rank has no phase
+/// kData; but no step of the rank can be shorter. 0: not known.
+struct PhaseTimes : std::array<int64_t, kNumPhases> {
+  int64_t loading_ns = 0;
+
+  bool operator==(const PhaseTimes&) const = default;
+};
 
 /// The times of an epoch's steps, as sums over windows of equally many steps. There are at most kMaxWindows: if there
 /// would be more, the windows are joined in pairs. So ranks that have made equally many steps have the same windows.
@@ -70,6 +76,8 @@ class PhaseClock {
 
  private:
   friend void enter(Phase phase);
+  friend void note_loading(int64_t ns);
+  friend class WaitForOthers;
   void enter_here(Phase phase);
 
   PhaseTimes times_ = {};
@@ -79,5 +87,22 @@ class PhaseClock {
 
 /// Tells the clock that runs on this thread, if any, that `phase` begins.
 void enter(Phase phase);
+
+/// Tells the clock that runs on this thread, if it is in Phase::kData, that its loader needs so long for such a batch:
+/// the time of a worker divided by the number of workers.
+void note_loading(int64_t ns);
+
+/// While it lives, the clock that runs on this thread, if any, is in Phase::kWait; then again in the phase before. It
+/// stands around a collective that the loop's body calls, such as for the figures of an evaluation.
+class WaitForOthers {
+ public:
+  WaitForOthers();
+  ~WaitForOthers() { enter(before_); }
+  WaitForOthers(const WaitForOthers&) = delete;
+  WaitForOthers& operator=(const WaitForOthers&) = delete;
+
+ private:
+  Phase before_ = Phase::kOther;
+};
 
 }  // namespace yoke::train::detail

@@ -119,7 +119,7 @@ std::vector<std::string> Run::Impl::look() {
     news.push_back(fmt::format("warning: not all figures are finite any more: {}", first.text));
   }
   if (is_within_epoch && covered < options.watch_every) return news;
-  const auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin);
+  const auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin, !world.device().is_cpu());
   write_report(ranks, found);
   if (found && detail::is_news(slowdown, *found)) {
     slowdown = found;

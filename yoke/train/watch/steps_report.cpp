@@ -25,6 +25,18 @@ Json mean_step_time(const std::vector<int64_t>& ns_of_window, int64_t steps_per_
   return {{"ms", in_microseconds(mean)}, {"error_ms", error}};
 }
 
+/// Like mean_step_time(), with what shows whether few windows have much of the mean.
+Json step_time(const std::vector<int64_t>& ns_of_window, int64_t steps_per_window) {
+  auto json = mean_step_time(ns_of_window, steps_per_window);
+  auto sorted = ns_of_window;
+  std::ranges::sort(sorted);
+  const auto median = sorted[(sorted.size() - 1) / 2];
+  json["median_ms"] = in_microseconds(static_cast<double>(median) / 1e6 / static_cast<double>(steps_per_window));
+  json["long"] = std::ranges::count_if(sorted, [&](int64_t ns) { return 2 * ns >= 3 * median; });
+  json["parts"] = sorted.size();
+  return json;
+}
+
 int64_t time_in(const PhaseTimes& window, Phase phase) { return window[static_cast<size_t>(phase)]; }
 
 const char* bottleneck_of(const std::optional<Slowdown>& slowdown) {
@@ -33,6 +45,7 @@ const char* bottleneck_of(const std::optional<Slowdown>& slowdown) {
     case Slowdown::Cause::kLateRank: return "skew";
     case Slowdown::Cause::kData: return "data_loading";
     case Slowdown::Cause::kExchange: return "communication";
+    case Slowdown::Cause::kRest: return "rest";
   }
   return "none";
 }
@@ -51,10 +64,13 @@ std::string steps_report(const WatchedSteps& steps) {
   const auto num_steps = static_cast<int64_t>(num_windows) * steps.steps_per_window;
   Json ranks = Json::array();
   for (const auto& windows : steps.ranks) {
+    const auto values = [&](const std::function<int64_t(size_t w)>& ns_of) {
+      std::vector<int64_t> of_windows;
+      for (size_t w = 0; w < num_windows; ++w) of_windows.push_back(ns_of(w));
+      return of_windows;
+    };
     const auto mean = [&](const std::function<int64_t(size_t w)>& ns_of) {
-      std::vector<int64_t> values;
-      for (size_t w = 0; w < num_windows; ++w) values.push_back(ns_of(w));
-      return mean_step_time(values, steps.steps_per_window);
+      return mean_step_time(values(ns_of), steps.steps_per_window);
     };
     const auto in_phase = [&](Phase phase) { return mean([&](size_t w) { return time_in(windows[w], phase); }); };
     Json phases = {{"data_loading", in_phase(Phase::kData)},
@@ -68,7 +84,7 @@ std::string steps_report(const WatchedSteps& steps) {
     ranks.push_back({{"rank", ranks.size()},
                      {"steps", num_steps},
                      {"device", steps.has_device},
-                     {"step", mean(whole)},
+                     {"step", step_time(values(whole), steps.steps_per_window)},
                      {"phases", std::move(phases)}});
   }
   const auto& slowdown = steps.slowdown;

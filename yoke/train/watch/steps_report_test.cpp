@@ -19,8 +19,8 @@ PhaseTimes window_of(PhaseTimes of_step) {
 
 TEST(StepsReport, HasTheMeansOfEachRankAndTellsTheExchangeFromWaiting) {
   const std::vector<std::vector<PhaseTimes>> ranks = {
-      {window_of({1, 10, 20, 12, 2, 1}), window_of({1, 12, 20, 10, 2, 1}), window_of({1, 14, 20, 8, 2, 1})},
-      {window_of({1, 10, 30, 2, 2, 1}), window_of({1, 10, 30, 2, 2, 1}), window_of({1, 10, 30, 2, 2, 1})}};
+      {window_of({{1, 10, 20, 12, 2, 1}}), window_of({{1, 12, 20, 10, 2, 1}}), window_of({{1, 14, 20, 8, 2, 1}})},
+      {window_of({{1, 10, 30, 2, 2, 1}}), window_of({{1, 10, 30, 2, 2, 1}}), window_of({{1, 10, 30, 2, 2, 1}})}};
   const Slowdown slowdown{.rank = 1, .phase = Phase::kBackward, .lost_ms = 10, .step_ms = 46, .since = 101};
   const auto report = nlohmann::json::parse(
       steps_report({.ranks = ranks, .steps_per_window = 10, .first_step = 101, .slowdown = slowdown}));
@@ -31,7 +31,8 @@ TEST(StepsReport, HasTheMeansOfEachRankAndTellsTheExchangeFromWaiting) {
   EXPECT_EQ(report["last_step"], 130);
   const auto& first = report["ranks"][0];
   EXPECT_EQ(first["steps"], 30);
-  EXPECT_EQ(first["step"], (nlohmann::json{{"ms", 46.0}, {"error_ms", 0.0}}));
+  EXPECT_EQ(first["step"],
+            (nlohmann::json{{"ms", 46.0}, {"error_ms", 0.0}, {"median_ms", 46.0}, {"long", 0}, {"parts", 3}}));
   EXPECT_EQ(first["phases"]["forward"],
             (nlohmann::json{{"ms", 12.0}, {"error_ms", std::round(2e3 / std::sqrt(3)) / 1e3}}));
   EXPECT_EQ(first["phases"]["communication"]["ms"], 2);
@@ -41,7 +42,7 @@ TEST(StepsReport, HasTheMeansOfEachRankAndTellsTheExchangeFromWaiting) {
 }
 
 TEST(StepsReport, WithoutASlowdownThereIsNoBottleneck) {
-  const std::vector<std::vector<PhaseTimes>> ranks = {{window_of({1, 1, 1, 1, 1, 1})}};
+  const std::vector<std::vector<PhaseTimes>> ranks = {{window_of({{1, 1, 1, 1, 1, 1}})}};
   const auto report = nlohmann::json::parse(steps_report({.ranks = ranks, .steps_per_window = 10, .first_step = 1}));
   EXPECT_EQ(report["bottleneck"], "none");
   EXPECT_EQ(report["evidence"], nlohmann::json::array());
