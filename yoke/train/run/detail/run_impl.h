@@ -49,15 +49,11 @@ struct Run::Impl {
   std::optional<LoaderPosition> resumed_at;  // until the loader knows it
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
-<<<<<<< HEAD
   bool has_said_not_finite = false, has_said_first_not_finite = false;
-=======
-  bool has_said_not_finite = false;
   bool is_save_due = false;           // by save_every, within a group of batches whose gradients are accumulated
   bool has_said_wait = false;         // that a stop waits for the end of such a group
   int64_t batches_without_step = 0;   // the last ones, in which no optimizer has stepped
   int64_t longest_group = 0;          // the most batches from one step of an optimizer to the next; 0: there was none
->>>>>>> n3
   bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
