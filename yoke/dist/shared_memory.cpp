@@ -409,7 +409,7 @@ class SharedMemory : public c10d::Backend {
   WorkPointer start_message(const Tensors& tensors, shared::Message message, int tag, SharedWorkOptions work) {
     TORCH_CHECK(
         tensors.size() == 1 && tensors[0].layout() == at::kStrided && tensors[0].is_cpu() && tensors[0].is_contiguous(),
-        work.title, ": a message is one contiguous tensor of the CPU; this is none");
+        work.title, ": a message is one contiguous tensor of the CPU; this is none (contiguous() makes one)");
     TORCH_CHECK(message.peer < size_ && message.peer != rank_ && message.peer >= shared::kAnyRank, work.title,
                 ": rank ", message.peer, " is not another rank of a group of ", size_);
     const auto memory = bytes_of(tensors[0]);

@@ -19,8 +19,9 @@ inline std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 }
 
 inline void check_dense(const char* what, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_non_overlapping_and_dense(), what,
-              ": ranks of one host share dense, contiguous tensors of the CPU; this one is not");
+  TORCH_CHECK(
+      tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_non_overlapping_and_dense(), what,
+      ": ranks of one host share dense, contiguous tensors of the CPU; this one is not (contiguous() makes one)");
 }
 
 inline bool overlap(const at::Tensor& a, const at::Tensor& b) {

@@ -176,7 +176,7 @@ TEST(SharedEngine, AMissingRankIsATimeoutThatNamesIt) {
       auto numbers = numbers_of(rank, size, 0);
       both.arrive_and_wait();  // The time is long enough for both ranks to join in on a busy machine.
       const auto pending = start(engine, sum_of(engine, rank, numbers), Driver::kEngine, milliseconds(500));
-      EXPECT_EQ(pending.wait(engine), "Timed out waiting for ranks 2 of the group");
+      EXPECT_EQ(pending.wait(engine), "Timed out waiting for rank 2 of the group");
       const auto next = start(engine, sum_of(engine, rank, numbers));
       EXPECT_THAT(next.wait(engine), HasSubstr("Timed out")) << "ranks may be out of step now";
     });

@@ -41,7 +41,9 @@ void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& 
     give_up(kSilenceOf + static_cast<uint64_t>(rank));
     throw silence_of(rank);
   }
-  throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(late, ", ")), late);
+  throw RankFailure(
+      fmt::format("Timed out waiting for rank{} {} of the group", late.size() == 1 ? "" : "s", fmt::join(late, ", ")),
+      late);
 }
 
 RankFailure Engine::silence_of(int64_t rank) const {

@@ -187,7 +187,7 @@ TEST(SharedMessages, AMissingRankIsATimeoutThatNamesIt) {
       if (rank != 1) return;
       Bytes bytes(1000);
       const auto message = is_sent ? sent_to(2, bytes) : received_from(2, bytes);
-      EXPECT_EQ(start(engine, message, milliseconds(30)).wait(engine), "Timed out waiting for ranks 2 of the group");
+      EXPECT_EQ(start(engine, message, milliseconds(30)).wait(engine), "Timed out waiting for rank 2 of the group");
       EXPECT_THAT(start(engine, message).wait(engine), StartsWith("Timed out"));
     });
   }

@@ -219,7 +219,7 @@ TEST(SharedMirror, ARankThatDoesNotGoOnIsNamedAndNotTheOneThatMerges) {
     const auto pending =
         start(engine, make_reduction(engine.layout(), rank, sum), Driver::kWaiter, std::chrono::seconds(1));
     if (rank != 2) {
-      EXPECT_EQ(pending.wait(engine), "Timed out waiting for ranks 2 of the group");
+      EXPECT_EQ(pending.wait(engine), "Timed out waiting for rank 2 of the group");
     }
     all.arrive_and_wait();
     engine.stop();
@@ -266,7 +266,7 @@ TEST(SharedMirror, AStoppedCarrierIsNamedAndNotTheRankThatItCarries) {
     if (rank == 0) broadcast(std::chrono::seconds(60));
     if (rank == 2) {
       const auto text = broadcast(std::chrono::seconds(6));
-      _exit(text == "Timed out waiting for ranks 1 of the group" ? 0 : 2);
+      _exit(text == "Timed out waiting for rank 1 of the group" ? 0 : 2);
     }
     pause();
     _exit(3);
@@ -366,7 +366,7 @@ TEST(SharedMirror, ATimeoutTellsANetworkThatIsCutFromARankThatIsLate) {
   ASSERT_TRUE(cut && late);
   EXPECT_TRUE(cut->is_silent) << cut->what();
   EXPECT_EQ(cut->host, "b");
-  EXPECT_STREQ(late->what(), "Timed out waiting for ranks 1 of the group");
+  EXPECT_STREQ(late->what(), "Timed out waiting for rank 1 of the group");
 }
 
 // Rank 1 has found that the connection to rank 2 gives no answer. Rank 0, of its host, waits for rank 1 alone.

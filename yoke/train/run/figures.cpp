@@ -87,6 +87,10 @@ void Figures::add(const std::string& name, const at::Tensor& value, int64_t weig
                 "belongs",
                 name);
   }
+  if (value.numel() != 1 || weight < 0) {
+    throw Error(ErrorCode::kInvalidArgument, "'{}' takes one value and a weight of at least 0, not {} values and {}",
+                name, value.numel(), weight);
+  }
   if (std::ranges::find(names_, name) == names_.end()) {
     names_.push_back(name);
     // Older checkpoints have a single figure, without its name.

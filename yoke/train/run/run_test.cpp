@@ -386,6 +386,8 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     yoke::train::Run run(world, options("run", true));
     EXPECT_THAT(message_of([&] { yoke::train::Run(world, options("run", true)); }, ErrorCode::kUnavailable),
                 HasSubstr("in use by another run"));
+    EXPECT_THAT(message_of([&] { run.log("loss", at::full({16}, 0.5)); }),
+                HasSubstr("'loss' takes one value and a weight of at least 0, not 16 values and 1"));
     int64_t epochs = 9;
     EXPECT_THAT(message_of([&] { run.fix("epochs", epochs, true); }),
                 HasSubstr("epochs 9 was given, but the run to resume was started with 1"));
