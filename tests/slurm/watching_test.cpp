@@ -557,8 +557,15 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
       << states();
   // sacct does not know such a task by its name.
   EXPECT_EQ(cluster.run({"sacct", "-X", "-n", "-j", queued + "_1"}).out, "");
-  const auto cancelled = slurm(cluster, "report " + queued + "_1");
-  EXPECT_EQ(cancelled.exit_code, 0) << cancelled.err;
+  // For a moment neither slurmctld nor the accounts may know it.
+  test::Result cancelled;
+  EXPECT_TRUE(wait_until(
+      [&] {
+        cancelled = slurm(cluster, "report " + queued + "_1");
+        return cancelled.exit_code == 0;
+      },
+      milliseconds(60'000)))
+      << cancelled.err;
   EXPECT_THAT(cancelled.out,
               AllOf(HasSubstr("job " + queued + "_[1,2] "), HasSubstr("CANCELLED"), Not(HasSubstr("PENDING"))));
   const auto lacking = slurm(cluster, "report " + queued + "_9");
