@@ -281,7 +281,8 @@ TEST_F(Alloc, SaysHowItEnded) {
   job = alloc("-N 2 --name c");
   Command command({.argv = cluster_->in({"bash", "-c", yoke_ + " exec --in c -- sh -c 'echo up; sleep 1000'"}, "ada")});
   ASSERT_TRUE(command.wait_for_output("[n2] up\n")) << command.err();
-  cluster_->shell("kill -9 $(pgrep -xf '[^ ]*yoke agent --resident' | tail -1)");
+  // The newest, by its start: the allocation b has one, too, and numbers of processes begin again at 1.
+  cluster_->shell("kill -9 $(pgrep -n -xf '[^ ]*yoke agent --resident')");
   const auto lost_agent = command.wait();
   EXPECT_EQ(lost_agent.exit_code, 75);
   EXPECT_THAT(lost_agent.err, HasSubstr("received SIGTERM, as when Slurm ends the step"));
@@ -325,7 +326,7 @@ TEST_F(Alloc, SaysHowItEnded) {
   const auto after = lost.wait();
   EXPECT_NE(after.exit_code, 0);
   EXPECT_THAT(after.err, HasSubstr("n2"));
-  EXPECT_TRUE(wait_for("yoke run --in d -n 1 true 2>&1", "a node of it has failed", milliseconds(60'000)));
+  EXPECT_TRUE(wait_for("yoke run --in d -n 1 true 2>&1", "a node of it has failed", milliseconds(150'000)));
 
   const auto at_limit = limited.wait();
   EXPECT_NE(at_limit.exit_code, 0);
