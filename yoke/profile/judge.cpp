@@ -89,8 +89,8 @@ MeanTime mean_time(const std::vector<double>& values) {
   return time;
 }
 
-/// REQUIRES: there is a value.
-Spread spread_of(std::vector<double> values) {
+std::optional<Spread> spread_of(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
   const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
   std::nth_element(values.begin(), middle, values.end());
   Spread spread{.median_ms = *middle, .num_parts = std::ssize(values)};

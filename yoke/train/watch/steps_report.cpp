@@ -25,7 +25,8 @@ Json mean_step_time(const std::vector<int64_t>& ns_of_window, int64_t steps_per_
   return {{"ms", in_microseconds(mean)}, {"error_ms", error}};
 }
 
-/// Like mean_step_time(), with what shows whether few windows have much of the mean.
+/// Like mean_step_time(), with what shows whether few windows have much of the mean: how many are long, by kLongPart of
+/// yoke/profile/judge.h.
 Json step_time(const std::vector<int64_t>& ns_of_window, int64_t steps_per_window) {
   auto json = mean_step_time(ns_of_window, steps_per_window);
   auto sorted = ns_of_window;

@@ -41,9 +41,9 @@ class Figures {
  public:
   explicit Figures(dist::Group& group) : group_(group) {}
 
-  /// Errors  kInvalidArgument: `name` cannot be a column of metrics.csv, or is one of its own columns or of
-  /// steps.jsonl.
   /// `step`: of the training, for not_finite().
+  /// Errors  kInvalidArgument: `name` cannot be a column of metrics.csv, or is one of its own columns or of
+  /// steps.jsonl; `value` is no single one, or `weight` is below 0.
   void add(const std::string& name, const at::Tensor& value, int64_t weight, int64_t step = 0);
 
   const std::vector<std::string>& names() const { return names_; }  ///< In the order in which they were first logged.
