@@ -48,7 +48,7 @@ class Infer : public testing::Test {
   /// `most_done` samples. The network is made slower until a run takes this machine long enough.
   std::unique_ptr<test::Command> start_slow(const std::string& out, const std::string& num_ranks,
                                             int64_t most_done = kNumSamples) const {
-    for (int num_products = 2000;; num_products *= 2) {
+    for (int num_products = most_done < kNumSamples ? 4000 : 2000;; num_products *= 2) {
       save_slow(num_products);
       auto command = std::make_unique<test::Command>(infer(slowly(out, num_ranks)));
       const auto has_saved = [&] { return samples_in(path(out + ".progress")) > 0; };
