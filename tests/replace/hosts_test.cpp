@@ -18,6 +18,8 @@ namespace yoke {
 namespace {
 
 using test::final_states;
+using test::gated;
+using test::let_run_to;
 using test::Network;
 using test::program;
 using test::TemporaryFolder;
@@ -26,6 +28,7 @@ using test::Words;
 using testing::HasSubstr;
 
 constexpr int kNumHosts = 3, kRanksOfHost = 2, kNumRanksOfAll = kNumHosts * kRanksOfHost;
+constexpr int kFirstSteps = 20, kStepsPerKill = 5;
 
 class ReplaceOverHosts : public test::SshHosts, public testing::WithParamInterface<test::ModeAndWay> {
  protected:
@@ -34,8 +37,8 @@ class ReplaceOverHosts : public test::SshHosts, public testing::WithParamInterfa
 
 TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
   const auto& [mode, parallel] = GetParam();
-  const int num_rounds = std::getenv("YOKE_LONG") != nullptr ? 334 : 1;
-  const int num_steps = 20 + 15 * num_rounds;
+  const int num_kills = std::getenv("YOKE_LONG") != nullptr ? 1002 : kNumHosts;
+  const int num_steps = kFirstSteps + num_kills * kStepsPerKill;
 
   const TemporaryFolder expected;
   const auto undisturbed =
@@ -45,23 +48,26 @@ TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;
-  const auto num_kills = std::to_string(num_rounds * kNumHosts);
-  Training job(on_hosts({"--preload", "--replace", num_kills}, program(mode, folder, num_steps, parallel, kWidth)),
+  Training job(on_hosts({"--preload", "--replace", std::to_string(num_kills)},
+                        gated(program(mode, folder, num_steps, parallel, kWidth), kFirstSteps, folder)),
                kNumRanksOfAll);
   ASSERT_TRUE(job.wait_for_ranks()) << job.command().out() << job.command().err();
   std::mt19937 random(5);
-  for (int number = 0; number < num_rounds * kNumHosts && job.steps().first < num_steps - 5; ++number) {
+  for (int number = 0, step = kFirstSteps; number < num_kills; ++number, step += kStepsPerKill) {
+    ASSERT_TRUE(job.command().wait_until([&] { return job.steps().first >= step; }))
+        << job.command().out() << job.command().err();
     const int rank = static_cast<int>(random() % kRanksOfHost) + number % kNumHosts * kRanksOfHost;
     const auto before = job.pids();
-    usleep(random() % 3000);  // a random place in a step
+    let_run_to(step + kStepsPerKill, folder);
+    usleep(random() % 30'000);  // clock: any moment will do, and a random place in these steps is wanted
     ASSERT_EQ(kill(before.at(rank), SIGKILL), 0) << job.command().out() << job.command().err();
     ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << job.command().out() << job.command().err();
     for (const auto& [other, pid] : before) {
       if (other == rank) continue;
       EXPECT_EQ(job.pids()[other], pid) << "a survivor has another process";
     }
-    ASSERT_TRUE(job.wait_for_steps(2)) << job.command().out() << job.command().err();
   }
+  let_run_to(num_steps + 1, folder);
   const auto result = job.command().wait(test::milliseconds(500'000));
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   for (int host = 0; host < kNumHosts; ++host) {

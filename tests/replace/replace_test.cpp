@@ -109,7 +109,8 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   const auto launcher = job.command().pid();
   std::mt19937 random(static_cast<unsigned>(num_kills));
   std::set<int> lost;  // since all ranks have completed a step
-  for (int kill_number = 0; kill_number < num_kills && job.steps().first < num_steps - 5; ++kill_number) {
+  int num_killed = 0;
+  for (; num_killed < num_kills && job.steps().first < num_steps - 5; ++num_killed) {
     const int rank = static_cast<int>(random() % kNumRanks);
     if (!lost.contains(rank) && lost.size() == kNumRanks - 1) {  // a rank that has the state must be left
       ASSERT_TRUE(job.wait_for_steps(2)) << job.command().out() << job.command().err();
@@ -128,6 +129,7 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
     ASSERT_TRUE(job.wait_for_steps(num_further)) << job.command().out() << job.command().err();
     if (num_further == 2) lost.clear();  // the first of them may have been printed while a rank was receiving the state
   }
+  EXPECT_GE(num_killed, is_long ? num_kills * 9 / 10 : 1) << "the training was over too early";
   const auto result = job.command().wait(test::milliseconds(is_long ? 500'000 : 60'000));
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.err, HasSubstr("starting it again, replacement 1 of"));

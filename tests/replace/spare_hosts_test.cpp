@@ -23,6 +23,8 @@ namespace yoke {
 namespace {
 
 using test::final_states;
+using test::gated;
+using test::let_run_to;
 using test::Network;
 using test::program;
 using test::TemporaryFolder;
@@ -90,14 +92,6 @@ class SpareHosts : public test::SshHosts {
         Training(on_first(kNumNodes, {"--preload"}, words), kAllRanks).command().wait(test::milliseconds(500'000));
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
-  /// The training, which waits after the first steps.
-  static Words gated(Words words, const TemporaryFolder& folder) {
-    let_run_to(kFirstSteps, folder);
-    words.push_back(folder.path("gate"));
-    return words;
-  }
-  /// Lets it make steps up to this one.
-  static void let_run_to(int step, const TemporaryFolder& folder) { folder.write("gate", std::to_string(step)); }
   /// Waits until the launcher knows that all ranks keep states, and the spares are there.
   bool wait_until_replaceable(Training& job) const {
     const auto is_there = [&](int host) { return processes_on(host).size() >= 2; };
@@ -125,7 +119,7 @@ TEST_P(SpareHostsOf, LostHostsLeaveTheSameBits) {
   const TemporaryFolder folder;
   Training job(on_hosts({"--preload", "--spares", std::to_string(kNumSpares), "--replace",
                          std::to_string(num_kills * kRanksOfNode)},
-                        gated(program(mode, folder, num_steps, parallel, kWidth), folder)),
+                        gated(program(mode, folder, num_steps, parallel, kWidth), kFirstSteps, folder)),
                kAllRanks);
   auto& command = job.command();
   ASSERT_TRUE(wait_until_replaceable(job)) << command.out() << command.err();
@@ -169,9 +163,9 @@ INSTANTIATE_TEST_SUITE_P(All, SpareHostsOf,
 /// The copies of a rank are on the next host, so two neighbours at once are too many.
 TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
   const TemporaryFolder folder;
-  Training job(
-      on_hosts({"--spares", "2", "--replace", "9"}, gated(program("run", folder, 1'000'000, "ddp", kWidth), folder)),
-      kAllRanks);
+  Training job(on_hosts({"--spares", "2", "--replace", "9"},
+                        gated(program("run", folder, 1'000'000, "ddp", kWidth), kFirstSteps, folder)),
+               kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   let_run_to(1'000'000, folder);
   ASSERT_TRUE(job.wait_for_steps(3)) << job.command().out() << job.command().err();
@@ -185,9 +179,9 @@ TEST_F(SpareHosts, TwoNeighboursAtOnceEndAllRanks) {
 
 TEST_F(SpareHosts, TheFirstHostEndsAllRanks) {
   const TemporaryFolder folder;
-  Training job(
-      on_hosts({"--spares", "2", "--replace", "9"}, gated(program("loop", folder, 1'000'000, "ddp", kWidth), folder)),
-      kAllRanks);
+  Training job(on_hosts({"--spares", "2", "--replace", "9"},
+                        gated(program("loop", folder, 1'000'000, "ddp", kWidth), kFirstSteps, folder)),
+               kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   let_run_to(1'000'000, folder);
   ASSERT_TRUE(job.wait_for_steps(3)) << job.command().out() << job.command().err();
@@ -203,7 +197,7 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
   const TemporaryFolder expected, folder;
   train_undisturbed(program("run", expected, kNumSteps, "fsdp", kWidth));
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "8"},
-                        gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
+                        gated(program("run", folder, kNumSteps, "fsdp", kWidth), kFirstSteps, folder)),
                kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   let_run_to(kFirstSteps + kStepsPerLoss / 2, folder);
@@ -219,11 +213,11 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
 
 /// The launcher gives a host up, but its ranks go on with the others until the ranks of the spare are there.
 TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
-  constexpr int kNumSteps = kFirstSteps + 80;
+  constexpr int kNumSteps = kFirstSteps + 2 * kStepsPerLoss;
   const TemporaryFolder expected, folder;
   train_undisturbed(program("run", expected, kNumSteps, "fsdp", kWidth));
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "3"},
-                        gated(program("run", folder, kNumSteps, "fsdp", kWidth), folder)),
+                        gated(program("run", folder, kNumSteps, "fsdp", kWidth), kFirstSteps, folder)),
                kAllRanks);
   ASSERT_TRUE(wait_until_replaceable(job)) << job.command().out() << job.command().err();
   std::vector<pid_t> stopped;
@@ -232,8 +226,11 @@ TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
     if (name == "yoke\n" || name == "yoke-guardian\n") stopped.push_back(pid);
   }
   ASSERT_GE(stopped.size(), 2u);
+  const auto before = job.pids();
   for (const auto pid : stopped) kill(pid, SIGSTOP);
   EXPECT_TRUE(job.command().wait_until([&] { return num_moves(job.command().err()) == 1; })) << job.command().err();
+  let_run_to(kFirstSteps + kStepsPerLoss, folder);
+  EXPECT_TRUE(job.wait_for_other(kRanksOfNode, before.at(kRanksOfNode))) << job.command().err();
   let_run_to(kNumSteps + 1, folder);
   const auto result = job.command().wait();
   for (const auto pid : stopped) kill(pid, SIGCONT);

@@ -67,6 +67,16 @@ inline Words program(const std::string& mode, const TemporaryFolder& folder, int
   return {YOKE_REPLACE_PROGRAM, mode, folder.path(), std::to_string(num_steps), parallel, std::to_string(width)};
 }
 
+/// Lets a training that is gated by this folder make its steps up to this one.
+inline void let_run_to(int step, const TemporaryFolder& folder) { folder.write("gate", std::to_string(step)); }
+
+/// `program`, whose rank 0 waits after step `first_steps` until it may go on. The others then wait for rank 0.
+inline Words gated(Words program, int first_steps, const TemporaryFolder& folder) {
+  let_run_to(first_steps, folder);
+  program.push_back(folder.path("gate"));
+  return program;
+}
+
 inline std::vector<std::string> final_states(const TemporaryFolder& folder, int num_ranks) {
   std::vector<std::string> states;
   for (int rank = 0; rank < num_ranks; ++rank) states.push_back(slurp(folder.path("final-" + std::to_string(rank))));
