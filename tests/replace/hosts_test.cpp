@@ -28,7 +28,7 @@ using test::Words;
 using testing::HasSubstr;
 
 constexpr int kNumHosts = 3, kRanksOfHost = 2, kNumRanksOfAll = kNumHosts * kRanksOfHost;
-constexpr int kFirstSteps = 20, kStepsPerKill = 5;
+constexpr int kStepsBeforeKills = 20, kStepsPerKill = 10;  // a whole number of epochs
 
 class ReplaceOverHosts : public test::SshHosts, public testing::WithParamInterface<test::ModeAndWay> {
  protected:
@@ -38,7 +38,7 @@ class ReplaceOverHosts : public test::SshHosts, public testing::WithParamInterfa
 TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
   const auto& [mode, parallel] = GetParam();
   const int num_kills = std::getenv("YOKE_LONG") != nullptr ? 1002 : kNumHosts;
-  const int num_steps = kFirstSteps + num_kills * kStepsPerKill;
+  const int num_steps = kStepsBeforeKills + num_kills * kStepsPerKill;
 
   const TemporaryFolder expected;
   const auto undisturbed =
@@ -49,11 +49,11 @@ TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
 
   const TemporaryFolder folder;
   Training job(on_hosts({"--preload", "--replace", std::to_string(num_kills)},
-                        gated(program(mode, folder, num_steps, parallel, kWidth), kFirstSteps, folder)),
+                        gated(program(mode, folder, num_steps, parallel, kWidth), kStepsBeforeKills, folder)),
                kNumRanksOfAll);
   ASSERT_TRUE(job.wait_for_ranks()) << job.command().out() << job.command().err();
   std::mt19937 random(5);
-  for (int number = 0, step = kFirstSteps; number < num_kills; ++number, step += kStepsPerKill) {
+  for (int number = 0, step = kStepsBeforeKills; number < num_kills; ++number, step += kStepsPerKill) {
     ASSERT_TRUE(job.command().wait_until([&] { return job.steps().first >= step; }))
         << job.command().out() << job.command().err();
     const int rank = static_cast<int>(random() % kRanksOfHost) + number % kNumHosts * kRanksOfHost;

@@ -213,7 +213,7 @@ TEST_F(SpareHosts, AHostThatIsCutOffLeavesTheSameBits) {
 
 /// The launcher gives a host up, but its ranks go on with the others until the ranks of the spare are there.
 TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
-  constexpr int kNumSteps = kFirstSteps + 2 * kStepsPerLoss;
+  constexpr int kNumSteps = kFirstSteps + 4 * kStepsPerLoss;
   const TemporaryFolder expected, folder;
   train_undisturbed(program("run", expected, kNumSteps, "fsdp", kWidth));
   Training job(on_hosts({"--spares", "2", "--replace", "9", "--heartbeat-timeout", "3"},
@@ -231,6 +231,12 @@ TEST_F(SpareHosts, AHostWhoseLauncherIsStoppedLeavesTheSameBits) {
   EXPECT_TRUE(job.command().wait_until([&] { return num_moves(job.command().err()) == 1; })) << job.command().err();
   let_run_to(kFirstSteps + kStepsPerLoss, folder);
   EXPECT_TRUE(job.wait_for_other(kRanksOfNode, before.at(kRanksOfNode))) << job.command().err();
+  // The new ranks now ask the others to recover, who must not be at the end of the training by then.
+  for (int step = kFirstSteps + kStepsPerLoss; step < kNumSteps; ++step) {
+    let_run_to(step, folder);
+    // clock: a slow training is wanted
+    job.command().wait_until([] { return false; }, test::milliseconds(50));
+  }
   let_run_to(kNumSteps + 1, folder);
   const auto result = job.command().wait();
   for (const auto pid : stopped) kill(pid, SIGCONT);
