@@ -34,7 +34,7 @@ class TorchNodes : public Nodes {
       auto& node = *nodes[static_cast<size_t>(host)];
       return node.wait_until([&] { return node.err().find(text) != std::string::npos; }, kLong);
     };
-    EXPECT_TRUE(says(0, "lost its connection to another rank: the connection to rank 3 on ")) << nodes[0]->err();
+    EXPECT_TRUE(says(0, " to another rank: the connection ") && says(0, " to rank 3 on ")) << nodes[0]->err();
     EXPECT_TRUE(says(3, " gives no answer: the network between the hosts is cut, or that host is down; rank "))
         << nodes[3]->err();
     network_->mend(3);
@@ -129,6 +129,26 @@ TEST_F(TorchNodes, ACutNetworkIsNotTheEndOfARank) {
 }
 
 TEST_F(TorchNodes, ACutNetworkIsNoLateRankIfTheTimeoutIsShort) { cut_off_a_rank("10000"); }
+
+/// The launchers and the store have their ports, but the ranks of host 1 cannot be reached and reach nobody.
+TEST_F(TorchNodes, AFirewallBetweenTheRanksIsNamed) {
+  const auto drop = [&](const char* chain, const char* ports) {
+    const auto dropped = run({.argv = network_->on(1, {"iptables", "-A", chain, "-p", "tcp", "-m", "multiport", "!",
+                                                       ports, "29400,29401", "-j", "DROP"})});
+    ASSERT_EQ(dropped.exit_code, 0) << dropped.err;
+  };
+  drop("OUTPUT", "--dports");
+  drop("INPUT", "--sports");
+  const auto nodes = join_all({"--master-port", "29401", "--", YOKE_RANK_PROGRAM, "churn", "5000"});
+  const auto result = nodes[0]->wait(kLong);
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, testing::ContainsRegex(
+                              "a group over several hosts uses Gloo .docs/dist.md.: on .*, of rank [0-3]: rank "
+                              "[0-3] at 10.77.0.[1-4] gives no answer, as behind a firewall that drops packets"));
+  EXPECT_THAT(result.err,
+              testing::ContainsRegex("rank 0: cannot connect to the other ranks: on .*, of rank [0-3]: rank "
+                                     "[0-3] at .* gives no answer, as behind a firewall"));
+}
 
 /// C++ and Python ranks must form one group.
 TEST_F(TorchNodes, PythonRanksJoinThem) {

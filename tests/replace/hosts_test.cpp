@@ -44,7 +44,7 @@ TEST_P(ReplaceOverHosts, AKillOnEachHostLeavesTheSameBits) {
   const auto undisturbed =
       Training(on_hosts({"--preload"}, program(mode, expected, num_steps, parallel, kWidth)), kNumRanksOfAll)
           .command()
-          .wait();
+          .wait(test::milliseconds(500'000));
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;

@@ -469,13 +469,15 @@ FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t
   return {std::move(last), fmt::format("{}, the last one was {}{}", what, least, kind)};
 }
 
-Explanation explain_silence(const Call& own, int64_t rank, int64_t silent, const std::string& host) {
+Explanation explain_silence(const Call& own, int64_t rank, int64_t seen_by, int64_t silent, const std::string& host) {
   return {
-      fmt::format("the connection to rank {}{} gives no answer: the network between the hosts is cut, or that host "
+      fmt::format("the connection {}to rank {}{} gives no answer: the network between the hosts is cut, or that host "
                   "is down; rank {} may still run: look at the network, at what the launcher says of that host, and "
                   "at `yoke ps` there",
-                  silent, host.empty() ? "" : " on " + host, silent),
-      {{silent}, fmt::format("gave no answer to rank {} in {}, as behind a network that is cut", rank, name_of(own))}};
+                  seen_by == rank ? "" : fmt::format("of rank {} ", seen_by), silent, host.empty() ? "" : " on " + host,
+                  silent),
+      {{silent},
+       fmt::format("gave no answer to rank {} in {}, as behind a network that is cut", seen_by, name_of(own))}};
 }
 
 FailureCause cause_of_message(uint64_t own, int64_t rank, int64_t peer, const std::map<int64_t, Call>& calls) {

@@ -195,9 +195,9 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,
                            bool is_lost, const std::vector<int64_t>& culprits);
 
-/// Pure. Why this rank, `rank`, has ended its call `own`: its connection to the rank `silent` gives no answer. `host`:
-/// of that rank; may be empty.
-Explanation explain_silence(const Call& own, int64_t rank, int64_t silent, const std::string& host);
+/// Pure. Why this rank, `rank`, has ended its call `own`: the connection of the rank `seen_by`, which may be another
+/// one, to the rank `silent` gives no answer. `host`: of that rank; may be empty.
+Explanation explain_silence(const Call& own, int64_t rank, int64_t seen_by, int64_t silent, const std::string& host);
 
 /// Pure. This rank, `rank`, has entered `own` collectives, and has waited in vain for a message to or from `peer`. If
 /// the peer is in the same collective as all the others, a later one, this rank is to blame; of two, both.

@@ -107,7 +107,7 @@ TEST(Arrivals, BlamesThoseWhoAreTheFurthestBehind) {
 }
 
 TEST(Arrivals, ASilentConnectionIsNotTheEndOfARank) {
-  const auto silence = explain_silence({57, "all_reduce of 8 Float"}, 0, 2, "b");
+  const auto silence = explain_silence({57, "all_reduce of 8 Float"}, 0, 0, 2, "b");
   EXPECT_EQ(
       silence.text,
       "the connection to rank 2 on b gives no answer: the network between the hosts is cut, or that host is down; "
@@ -115,6 +115,9 @@ TEST(Arrivals, ASilentConnectionIsNotTheEndOfARank) {
   EXPECT_EQ(silence.cause, (FailureCause{{2},
                                          "gave no answer to rank 0 in all_reduce of 8 Float (collective 57), as behind "
                                          "a network that is cut"}));
+  const auto of_another = explain_silence({57, "all_reduce of 8 Float"}, 0, 1, 2, "b");
+  EXPECT_THAT(of_another.text, testing::StartsWith("the connection of rank 1 to rank 2 on b gives no answer: "));
+  EXPECT_THAT(of_another.cause.what, testing::StartsWith("gave no answer to rank 1 in all_reduce"));
 }
 
 TEST(Arrivals, BlamesTheFewThatCallSomethingElse) {

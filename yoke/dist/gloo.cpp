@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -54,6 +56,8 @@ std::string address_of_interface(const std::string& name) {
   return "";
 }
 
+constexpr std::chrono::seconds kShortestTry(2);
+
 }  // namespace
 
 std::string link_address(const RankEnv& rank) {
@@ -70,15 +74,20 @@ std::string gloo_address(const RankEnv& rank) {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options) {
   using c10d::ProcessGroupGloo;
+  // Gloo tries five times to connect, each time for so long. All ranks are there, so that a busy one answers in time.
+  const auto of_a_try =
+      std::max(options.timeout / 5, std::min<std::chrono::milliseconds>(options.timeout, kShortestTry));
   c10::intrusive_ptr<ProcessGroupGloo::Options> given;
   if (options.address.empty()) {
-    given = ProcessGroupGloo::Options::create_default(options.timeout);
+    given = ProcessGroupGloo::Options::create_default(of_a_try);
   } else {
-    given = ProcessGroupGloo::Options::create(options.timeout);
+    given = ProcessGroupGloo::Options::create(of_a_try);
     given->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.address));
   }
-  return c10::make_intrusive<ProcessGroupGloo>(std::move(store), static_cast<int>(options.rank),
-                                               static_cast<int>(options.size), std::move(given));
+  auto gloo = c10::make_intrusive<ProcessGroupGloo>(std::move(store), static_cast<int>(options.rank),
+                                                    static_cast<int>(options.size), std::move(given));
+  gloo->setTimeout(options.timeout);
+  return gloo;
 }
 
 }  // namespace yoke::dist

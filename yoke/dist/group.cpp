@@ -152,12 +152,16 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   } else if (losses && !groups.empty()) {
     impl->cpu = share_without_gloo(*own, *impl);
   } else {
-    impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
-                          {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
+    const auto gloo = [&] {
+      return make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
+                       {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
+    };
     const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
     if (size > 1 && std::ranges::all_of(impl->ranks, offers)) {
       c10d::PrefixStore shared("shared", own);
-      impl->cpu = share_memory(shared, impl->cpu, sharing_of(*impl));
+      impl->cpu = share_memory(shared, gloo, sharing_of(*impl));
+    } else {
+      impl->cpu = gloo();
     }
   }
   adopt(impl, own);

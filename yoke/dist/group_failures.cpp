@@ -94,11 +94,12 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
     if (known != nullptr && known->is_silent) {
       const auto last = impl_->calls.last(impl_->sequence());
       const Call own{impl_->sequence(), other < 0 && !last.empty() ? last.back().kind : ""};
-      const auto silence = explain_silence(own, job_->env.rank, culprits.front(), known->host);
+      const auto seen_by = known->seen_by < 0 ? job_->env.rank : ranks()[static_cast<size_t>(known->seen_by)];
+      const auto silence = explain_silence(own, job_->env.rank, seen_by, culprits.front(), known->host);
       note_failure_cause(silence.text, silence.cause);
       job_->has_lost_rank = true;
-      const Error cut(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank,
-                      what, silence.text);
+      const Error cut(ErrorCode::kUnavailable, "rank {}: {} lost {} to another rank: {}", job_->env.rank, what,
+                      known->seen_by < 0 ? "its connection" : "a connection", silence.text);
       // Said now, because the store may be behind the cut, too, and then this process takes long to end.
       fmt::print(stderr, "{}\n", cut.what());
       throw cut;

@@ -198,7 +198,7 @@ std::string make_groups_that_use_gloo(const c10::intrusive_ptr<ChangedStore>& st
     for (const auto* const group : {"first", "second"}) {
       const auto own = c10::make_intrusive<c10d::PrefixStore>(group, store);
       const auto gloo = refusing_backend(rank, 3);  // in its place
-      const auto backend = share_memory(*own, gloo,
+      const auto backend = share_memory(*own, [&] { return gloo; },
                                         {.rank = rank,
                                          .size = 3,
                                          .timeout = std::chrono::seconds(30),
@@ -246,7 +246,7 @@ TEST_F(Hosts, OneWithoutAnAddressMakesAllUseGloo) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   run_on({"a", "b", "b"}, [&](int64_t rank) {
     const auto gloo = refusing_backend(rank, 3);  // in its place
-    const auto backend = share_memory(*store, gloo,
+    const auto backend = share_memory(*store, [&] { return gloo; },
                                       {.rank = rank,
                                        .size = 3,
                                        .timeout = std::chrono::seconds(30),

@@ -158,7 +158,8 @@ c10::intrusive_ptr<c10d::Backend> Group::Job::share_without_gloo(c10d::Store& ow
   const auto alone = refusing_backend(impl.rank, static_cast<int64_t>(impl.ranks.size()));
   if (impl.ranks.size() == 1) return alone;
   c10d::PrefixStore shared("shared", c10::intrusive_ptr<c10d::Store>::reclaim_copy(&own));
-  auto backend = share_memory(shared, alone, sharing_of(impl));
+  auto backend = share_memory(
+      shared, [&] { return alone; }, sharing_of(impl));
   if (is_shared_memory(*backend)) return backend;
   throw std::runtime_error(
       "Connection closed by peer: the ranks cannot share memory again: has one ended, or is a limit of memory or files "

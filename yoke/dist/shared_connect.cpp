@@ -229,9 +229,10 @@ void note_failures(const SharedMemoryOptions& options, const Places& places, con
     const auto& other = ranks[rank].silent_host;
     if (options.earlier && !other.empty() && host == own) options.earlier->silent_hosts.insert(other);
     if (options.earlier && other == own) options.earlier->silent_hosts.insert(host);
-    if (why.empty() && !ranks[rank].why_not.empty()) {
-      why = fmt::format("on {}, of rank {}: {}", in_short(host), rank, ranks[rank].why_not);
-    }
+    if (ranks[rank].why_not.empty()) continue;
+    const auto text = fmt::format("on {}, of rank {}: {}", in_short(host), rank, ranks[rank].why_not);
+    if (why.empty()) why = text;
+    if (options.earlier && options.earlier->no_answer.empty() && !other.empty()) options.earlier->no_answer = text;
   }
   if (options.rank != 0 || (options.earlier && std::exchange(options.earlier->has_said, true))) return;
   fmt::print(stderr, "a group over several hosts uses Gloo (docs/dist.md): {}\n",

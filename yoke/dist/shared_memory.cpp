@@ -536,12 +536,14 @@ std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend) {
   return shared == nullptr ? nullptr : shared->arena();
 }
 
-c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
+c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store,
+                                               const std::function<c10::intrusive_ptr<c10d::Backend>()>& gloo,
                                                const SharedMemoryOptions& options) {
-  if (options.size == 1 || options.size > shared::kMostRanks) return gloo;
+  if (options.size == 1 || options.size > shared::kMostRanks) return gloo();
   auto connection = connect_shared(store, options);
-  if (!connection) return gloo;
-  return c10::make_intrusive<SharedMemory>(std::move(connection->engine), std::move(connection->arena), gloo, options);
+  if (!connection) return gloo();
+  return c10::make_intrusive<SharedMemory>(std::move(connection->engine), std::move(connection->arena), gloo(),
+                                           options);
 }
 
 }  // namespace yoke::dist

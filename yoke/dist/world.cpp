@@ -194,8 +194,11 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kUnavailable, "rank {}: cannot connect to the other ranks; has one of them ended? {}",
-                rank.rank, error_text(error));
+    const auto& silent = job_->earlier->no_answer;
+    const auto why =
+        silent.empty() ? "; has one of them ended?" : ": " + silent + ": it must allow all ports between hosts;";
+    throw Error(ErrorCode::kUnavailable, "rank {}: cannot connect to the other ranks{} {}", rank.rank, why,
+                error_text(error));
   }
   if (job_->losses && !job_->is_outside && !is_shared_memory(*impl_->cpu)) {
     job_->replace_none("the ranks cannot share memory, or connect their hosts for it (docs/dist.md)");

@@ -30,6 +30,7 @@ class Arena;
 struct EarlierGroups {
   std::set<std::string> silent_hosts;  ///< Hosts with which this one has no connection, because one gave no answer.
   bool has_said = false;               ///< This rank has said why a group uses Gloo.
+  std::string no_answer = {};          ///< Which rank gave no answer, to whom; empty if all did.
 };
 
 struct SharedMemoryOptions {
@@ -50,10 +51,12 @@ struct SharedMemoryOptions {
 bool offers_shared_memory();
 
 /// Collective, of ranks that all offer it. If those of each host can map the same memory, the hosts can be connected,
-/// and they are not too many for it, returns a backend whose collectives and messages of CPU tensors use that; `gloo`,
-/// which connects the same ranks, does what is rare: sparse tensors, bitwise reductions. Otherwise returns `gloo` on
-/// all ranks.
-c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
+/// and they are not too many for it, returns a backend whose collectives and messages of CPU tensors use that; the
+/// result of `gloo`, which connects the same ranks, does what is rare: sparse tensors, bitwise reductions. Otherwise
+/// returns this result on all ranks. `gloo` is called when it is known whether hosts can be connected, and what keeps
+/// them from it has been said: Gloo alone finds that out after five times its timeout, and does not say where.
+c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store,
+                                               const std::function<c10::intrusive_ptr<c10d::Backend>()>& gloo,
                                                const SharedMemoryOptions& options);
 
 /// Closes the connections of a backend that share_memory() has made. Does nothing with another one.

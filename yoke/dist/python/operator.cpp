@@ -20,7 +20,7 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 /// ranks should use: shared memory, or Gloo if not all of them can share it.
 Group share_memory_of(const Group& gloo, int64_t timeout_ms) {
   const auto backend = share_memory(
-      *gloo->getStore(), gloo->getBackend(c10::DeviceType::CPU),
+      *gloo->getStore(), [&] { return gloo->getBackend(c10::DeviceType::CPU); },
       {.rank = gloo->getRank(), .size = gloo->getSize(), .timeout = std::chrono::milliseconds(timeout_ms)});
   auto result = c10::make_intrusive<c10d::ProcessGroup>(gloo->getStore(), gloo->getRank(), gloo->getSize());
   result->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);

@@ -56,16 +56,19 @@ struct Transfer {
 class RankFailure : public std::runtime_error {
  public:
   enum class Loss { kNone, kOfEnd, kOfSilence };
-  RankFailure(const std::string& text, std::vector<int64_t> which, Loss loss = Loss::kNone, std::string on_host = "")
+  RankFailure(const std::string& text, std::vector<int64_t> which, Loss loss = Loss::kNone, std::string on_host = "",
+              int64_t seer = -1)
       : std::runtime_error(text),
         ranks(std::move(which)),
         has_ended(loss == Loss::kOfEnd),
         is_silent(loss == Loss::kOfSilence),
-        host(std::move(on_host)) {}
+        host(std::move(on_host)),
+        seen_by(seer) {}
   const std::vector<int64_t> ranks;
   const bool has_ended;    ///< Otherwise they only do not go on.
   const bool is_silent;    ///< The connection gives no answer. The rank may run, behind a network that is cut.
   const std::string host;  ///< Of the first of them; empty if that is unknown or means nothing.
+  const int64_t seen_by;   ///< The rank whose connection gives no answer; -1: this one.
 };
 
 /// Ends a collective of which ranks have called different ones.
@@ -176,6 +179,7 @@ class Engine {
   struct Lost {
     int64_t rank = 0;
     bool is_silent = false;
+    int64_t seen_by = -1;  ///< The rank whose connection to it gives no answer, if that is known and another one.
   };
   /// A rank that has ended or is silent, if that is so for one of `missing`, or it has given up because of that.
   std::optional<Lost> lost_rank(const std::vector<int64_t>& missing) const;
@@ -183,7 +187,7 @@ class Engine {
   /// Of those that do not go on, the ones for which the others wait, too.
   std::vector<int64_t> late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const;
   void give_up(uint64_t why);
-  RankFailure silence_of(int64_t rank) const;
+  RankFailure silence_of(int64_t rank, int64_t seen_by = -1) const;
   /// Throws the reason why nobody waits any longer for these ranks, if there is one.
   void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
   /// Remembers why no collective can succeed any more. Returns the first such reason.

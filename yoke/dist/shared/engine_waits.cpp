@@ -29,7 +29,7 @@ void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& 
   if (const auto lost = lost_rank(missing)) {
     give_up((lost->is_silent ? kSilenceOf : kEndOf) + static_cast<uint64_t>(lost->rank));
     if (transfer.mismatch) std::rethrow_exception(transfer.mismatch);  // because of which it has ended
-    if (lost->is_silent) throw silence_of(lost->rank);
+    if (lost->is_silent) throw silence_of(lost->rank, lost->seen_by);
     throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", lost->rank),
                       {lost->rank}, RankFailure::Loss::kOfEnd);
   }
@@ -46,16 +46,17 @@ void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& 
       late);
 }
 
-RankFailure Engine::silence_of(int64_t rank) const {
+RankFailure Engine::silence_of(int64_t rank, int64_t seen_by) const {
   const auto& names = options_.host_names;
   const auto host = static_cast<size_t>(rank) < names.size() ? names[static_cast<size_t>(rank)] : "";
   return {
-      fmt::format("No answer: the connection to rank {} of the group{} gives none: the network between the hosts is "
+      fmt::format("No answer: the connection {}to rank {} of the group{} gives none: the network between the hosts is "
                   "cut, or that host is down; the rank may still run",
-                  rank, host.empty() ? "" : " on " + host),
+                  seen_by < 0 ? "" : fmt::format("of rank {} ", seen_by), rank, host.empty() ? "" : " on " + host),
       {rank},
       RankFailure::Loss::kOfSilence,
-      host};
+      host,
+      seen_by};
 }
 
 std::vector<int64_t> Engine::late_ranks(const std::vector<int64_t>& missing, const Transfer& transfer) const {
@@ -159,7 +160,7 @@ std::optional<Engine::Lost> Engine::lost_rank(const std::vector<int64_t>& missin
   }
   if (!lost) return std::nullopt;
   const auto why = reason(*lost);
-  if (why >= kSilenceOf) return Lost{static_cast<int64_t>(why - kSilenceOf), true};
+  if (why >= kSilenceOf) return Lost{static_cast<int64_t>(why - kSilenceOf), true, *lost};
   if (why >= kEndOf) return Lost{static_cast<int64_t>(why - kEndOf)};
   for (int64_t rank = 0; why != 0 && rank < num_ranks_; ++rank) {  // the cause, if there is another one
     if (segment_->has_ended(rank) && reason(rank) == 0) return Lost{rank, segment_->is_silent(rank)};

@@ -379,7 +379,7 @@ TEST(SharedMirror, WhoGivesUpBecauseOfSilencePassesThatOn) {
   CopyOptions copy{.kind = 1, .root = 1, .bytes = 8};
   copy.receive = {{}, piece, {}};
   EXPECT_THAT(start(engine, make_copy(engine.layout(), 0, copy), Driver::kWaiter).wait(engine),
-              HasSubstr("the connection to rank 2 of the group gives none"));
+              HasSubstr("the connection of rank 1 to rank 2 of the group gives none"));
 }
 
 TEST(SharedMirror, WhatMakesNoSenseEndsTheConnection) {
