@@ -79,6 +79,7 @@ class Recorder final : public StepRecording {
   std::unordered_set<const c10::StorageImpl*> seeds_;  ///< On the CPU, although the step is on a GPU: note_seed().
   StepRecording* outer_ = nullptr;
   bool was_on_ = false, was_multithreaded_ = false;
+  uint64_t readers_ = 0;  ///< The callback that sees operators which are made of others.
 };
 
 /// During its lifetime, the recording on this thread is told of operators that communicate, although it does not
