@@ -65,4 +65,15 @@ const std::vector<double>& ModuleModes::now() {
   return values_;
 }
 
+std::string ModuleModes::name_of(const c10::TensorImpl* tensor) const {
+  for (const torch::nn::Module& root : roots_) {
+    for (const auto& tensors : {root.named_parameters(), root.named_buffers()}) {
+      for (const auto& named : tensors) {
+        if (named.value().unsafeGetTensorImpl() == tensor) return named.key();
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace yoke::train::detail

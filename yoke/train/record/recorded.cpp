@@ -101,9 +101,11 @@ struct RecordedBase::Impl {
   std::vector<at::Tensor> parameters;  ///< All that a recording has found.
   std::string why_not;
   int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
+  int64_t num_other_gradients = 0;
   int num_in_vain = 0;      ///< Recordings in a row that were of little use.
   bool has_failed = false;  ///< The last call.
-  bool has_warned_of_shapes = false, has_warned_of_inputs = false, has_warned_of_modes = false;
+  bool has_warned_of_shapes = false, has_warned_of_inputs = false, has_warned_of_modes = false,
+       has_warned_of_graphs = false;
   bool compares_next = false;
 };
 
@@ -149,13 +151,24 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
   if (modes) modes->find_modules();
   const auto modes_before = modes ? modes->now() : std::vector<double>();
   const auto stand_ins = recorder.add_inputs(inputs);
-  auto results = without_graphs(step(stand_ins));
+  auto results = step(stand_ins);
+  const auto has_graph = [](const at::Tensor& result) { return result.defined() && result.requires_grad(); };
+  const auto graph = std::ranges::find_if(results, has_graph) - results.begin();
+  if (graph < std::ssize(results) && !recorder.ran_backward() && !std::exchange(has_warned_of_graphs, true) &&
+      options.warn) {
+    options.warn(fmt::format(
+        "Recorded: result {} of the step has a graph, and no backward ran in the step. What a recorded step "
+        "returns has no graph: call backward() in the step, or let the step run under torch::NoGradGuard",
+        graph));
+  }
+  results = without_graphs(std::move(results));
   recorder.finish(results);
   for (const auto& leaf : recorder.parameters()) {
     const auto is_it = [&](const at::Tensor& known) { return known.is_same(leaf); };
     if (std::ranges::none_of(parameters, is_it)) parameters.push_back(leaf);
   }
-  if (!keep || recorder.is_postponed()) return results;
+  // The next call would find the casts of this one.
+  if (!recorder.keeps_casts() && (!keep || recorder.is_postponed())) return results;
   if (!recorder.why_not().empty()) {
     give_up(recorder.why_not());
     return results;
@@ -170,6 +183,9 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
     return results;
   }
   auto plan = recorder.take_plan();
+  for (auto& watched : plan.watched) {
+    if (modes) watched.name = modes->name_of(watched.tensor._unsafe_get_target());
+  }
   if (graphs != nullptr) {
     try {
       plan.capture(*graphs, inputs);
@@ -262,7 +278,7 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
   const auto* modes_now = modes ? &modes->now() : nullptr;
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
     if (!entry->plan.fits(inputs) || (modes && entry->modes != *modes_now)) continue;
-    if (const auto reason = entry->plan.why_stale(); !reason.empty()) {
+    if (const auto [reason, is_gradient] = entry->plan.why_stale(); !reason.empty()) {
       num_in_vain = entry->num_replays < kFewReplays ? num_in_vain + 1 : 0;
       if (num_in_vain == kMaxInVain) {
         give_up(
@@ -271,7 +287,9 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
         return without_graphs(step(inputs));
       }
       entries.erase(entry);
-      if (options.warn) options.warn(fmt::format("Recorded: the step is recorded again: {}", reason));
+      // Of steps that add to gradients, the first plan has those that were there before there was a plan.
+      const bool is_usual = is_gradient && num_other_gradients++ < static_cast<int64_t>(options.max_plans);
+      if (!is_usual && options.warn) options.warn(fmt::format("Recorded: the step is recorded again: {}", reason));
       return record(inputs, step, /*keep=*/true);
     }
     ++num_replays;

@@ -145,6 +145,7 @@ void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, St
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey);
   auto* recorder = recorder_on_this_thread();
   const bool communicates = op.schema().name().starts_with("c10d::");
+  if (recorder != nullptr && torch::autograd::get_current_node()) recorder->note_backward();
   const bool is_recorded = !communicates && recorder != nullptr && recorder->why_not().empty();
   if (is_recorded && is_composite(op, below)) {
     op.redispatchBoxed(below, stack);  // its parts are recorded

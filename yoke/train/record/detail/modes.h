@@ -1,9 +1,12 @@
 // yoke/train/record/detail/modes.h -- flags and numbers of modules by which a step decides what it does.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +30,9 @@ class ModuleModes {
 
   /// The modes of now. It costs some nanoseconds a module.
   const std::vector<double>& now();
+
+  /// The name that a parameter or a buffer has in its module; empty if it is in none of them.
+  std::string name_of(const c10::TensorImpl* tensor) const;
 
  private:
   void add(const torch::nn::Module& module);
