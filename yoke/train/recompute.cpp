@@ -12,9 +12,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <mutex>
 
 #include "yoke/base/error.h"
+#include "yoke/train/detail/recording.h"
 
 namespace yoke::train {
 namespace {
@@ -88,6 +90,22 @@ std::vector<at::Generator> generators_of(const std::vector<at::Tensor>& inputs) 
   return result;
 }
 
+/// A replay of a recorded step would draw other numbers in backward than in forward.
+void refuse_to_record_draws(const Surroundings& before, const Surroundings& after) {
+  auto* recording = detail::recording_on_this_thread();
+  if (recording == nullptr) return;
+  for (size_t i = 0; i < before.generators.size(); ++i) {
+    const auto &was = before.generators[i].second, &is = after.generators[i].second;  // bytes on the CPU
+    if (was.nbytes() == is.nbytes() && std::memcmp(was.const_data_ptr(), is.const_data_ptr(), is.nbytes()) == 0) {
+      continue;
+    }
+    recording->refuse(
+        "recompute was called with a function that draws random numbers, as dropout does. It sets the generator back "
+        "in "
+        "backward, which a replay would not do: keep the dropout out of the function, or do without recompute");
+  }
+}
+
 /// The data that the autograd graph keeps until backward.
 struct FirstCall : torch::CustomClassHolder {
   TensorFunction function;
@@ -124,6 +142,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       const c10::AutoGradMode grad_mode(true);
       const WithSurroundings surroundings(call->surroundings, call->generators);
       const auto outputs = call->function(inputs);
+      refuse_to_record_draws(call->surroundings, Surroundings::now(call->generators));
       if (outputs.size() != call->num_outputs) {
         throw Error(ErrorCode::kInvalidArgument,
                     "recompute: the function gave {} outputs in forward and {} in backward", call->num_outputs,

@@ -151,7 +151,18 @@ at::Tensor DistributedDataParallelBase::clip_grad_norm(double max_norm) {
                 "clip_grad_norm of the optimizer");
   }
   const auto norm = train::clip_grad_norm(impl_->trained, {.max_norm = max_norm});
-  detail::last_clip() = {.max_norm = max_norm, .norm = norm, .ranks = impl_->group.ranks()};
+  const auto keep = [max_norm, ranks = impl_->group.ranks()](const at::Tensor& found) {
+    detail::last_clip() = {.max_norm = max_norm, .norm = found, .ranks = ranks};
+  };
+  if (auto* recording = detail::recording_on_this_thread()) {  // the memory of the norm is that of the recorded step
+    recording->call({.name = "clip_grad_norm",
+                     .tensors = {norm},
+                     .parameters = {},
+                     .run = [keep](const std::vector<at::Tensor>& tensors) { keep(tensors[0].clone()); },
+                     .written = {}});
+  } else {
+    keep(norm);
+  }
   return norm;
 }
 

@@ -70,6 +70,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   std::erase_if(plan_.watched, [](const auto& watched) { return watched.tensor.use_count() == 0; });
   for (auto& watched : plan_.watched) {
     const auto* tensor = watched.tensor._unsafe_get_target();
+    watched.dtype = c10::typeMetaToScalarType(tensor->dtype());
     watched.requires_grad = tensor->requires_grad();
     watched.place = tensor->unsafe_storage().unsafeGetStorageImpl();
     watched.offset = tensor->storage_offset();
@@ -95,10 +96,18 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     if (memory.kind != MemoryKind::kMade) continue;
     if (memory.recorded.use_count() > num_results[id] && !memory.is_kept) {
       const auto& maker = plan_.calls[memory.maker];
+      const std::string_view name = maker.op ? maker.op->schema().name() : maker.host.name;
+      keeps_casts_ = plan_.autocast != 0 && name == "aten::_to_copy";
+      if (keeps_casts_) {
+        return refuse(
+            "Autocast is on around the recorded call, and keeps the parameters that it has cast until it ends, also "
+            "when "
+            "an optimizer changes them: open it in the step");
+      }
       return refuse(
           fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "
                       "another one: return it from the step, and keep what the call gives",
-                      memory.stand_in->nbytes(), maker.op ? maker.op->schema().name() : maker.host.name));
+                      memory.stand_in->nbytes(), name));
     }
     memory.recorded.reset();
   }

@@ -7,6 +7,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/irange.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -102,52 +103,75 @@ bool Plan::keeps_gradients() {
   }
   return std::ranges::any_of(made_gradients_, [](const MadeGradient& made) {
     const auto& [parameter, gradient] = made.at;
-    const bool is_parameters = parameter.unsafeGetTensorImpl()->grad().is_same(gradient);
+    const auto& now = parameter.unsafeGetTensorImpl()->grad();
+    const bool is_parameters = now.is_same(gradient);
+    // zero_grad(false) of a module gives the parameter another tensor over the same memory.
+    const bool is_alias = !is_parameters && now.defined() && now.use_count() == 1 && now.is_alias_of(gradient);
     return gradient.use_count() > made.num_uses + (is_parameters ? 1 : 0) ||
-           gradient.storage().use_count() > made.num_memory_uses;
+           gradient.storage().use_count() > made.num_memory_uses + (is_alias ? 1 : 0);
   });
 }
 
-std::string Plan::why_stale() {
-  constexpr auto kReplaced = "a tensor that the step uses was replaced by another one";
+/// The message for a tensor that has lost its memory, or whose memory is gone.
+Stale Plan::replaced(const c10::StorageImpl* place) const {
+  constexpr auto kMessage = "a tensor that the step uses{}, {}, was replaced by another one";
+  if (std::ranges::any_of(gradients_before, [&](const auto& before) { return before.place == place; })) {
+    return {"a gradient to which the step adds is another tensor than when it was recorded", true};
+  }
+  for (const auto& then : watched) {
+    if (then.place != place) continue;
+    return {fmt::format(kMessage, then.name.empty() ? "" : fmt::format(", '{}'", then.name),
+                        fmt::format("{} [{}]", c10::toString(then.dtype), fmt::join(then.sizes, ", ")))};
+  }
+  for (const auto& leaf : leaves) {
+    if (leaf.place == place) return {fmt::format(kMessage, "", describe(leaf.tensor))};
+  }
+  for (const auto& memory : memories) {
+    if (memory.kind != MemoryKind::kExternal || memory.recorded._unsafe_get_target() != place) continue;
+    return {fmt::format(kMessage, "",
+                        fmt::format("{} of {} bytes", c10::toString(memory.dtype), memory.stand_in->nbytes()))};
+  }
+  return {fmt::format(kMessage, "", "whose memory is another one")};
+}
+
+Stale Plan::why_stale() {
   for (const auto& communication : communications) {
-    if (auto reason = communication->why_stale(); !reason.empty()) return reason;
+    if (auto reason = communication->why_stale(); !reason.empty()) return {reason};
   }
   for (const auto& memory : memories) {
     if (memory.kind != MemoryKind::kExternal) continue;
-    if (memory.recorded.use_count() == 0) return kReplaced;
-    if (is_captured_ && memory.recorded._unsafe_get_target()->data() != memory.stand_in->data()) return kReplaced;
+    const auto* place = memory.recorded._unsafe_get_target();
+    if (memory.recorded.use_count() == 0) return replaced(place);
+    if (is_captured_ && place->data() != memory.stand_in->data()) return replaced(place);
   }
   for (const auto& owner : owners) {
-    if (owner.expired()) return "its optimizer was replaced by another one";
+    if (owner.expired()) return {"its optimizer was replaced by another one"};
   }
   for (const auto& leaf : leaves) {
-    if (leaf.tensor.storage().unsafeGetStorageImpl() != leaf.place) return kReplaced;
+    if (leaf.tensor.storage().unsafeGetStorageImpl() != leaf.place) return replaced(leaf.place);
     if (num_hooks(leaf.tensor) != leaf.num_hooks) {
-      return fmt::format("hooks of a parameter, {}, were added or removed", describe(leaf.tensor));
+      return {fmt::format("hooks of a parameter, {}, were added or removed", describe(leaf.tensor))};
     }
   }
   for (const auto& then : watched) {
     if (then.tensor.use_count() == 0) continue;  // its memory tells whether it was replaced
     const auto* now = then.tensor._unsafe_get_target();
-    if (now->unsafe_storage().unsafeGetStorageImpl() != then.place) return kReplaced;
-    if (now->requires_grad() != then.requires_grad) return "requires_grad of a tensor that the step uses has changed";
+    if (now->unsafe_storage().unsafeGetStorageImpl() != then.place) return replaced(then.place);
+    if (now->requires_grad() != then.requires_grad) return {"requires_grad of a tensor that the step uses has changed"};
     if (now->storage_offset() != then.offset || now->sizes() != at::IntArrayRef(then.sizes) ||
         now->strides() != at::IntArrayRef(then.strides)) {
-      return "the shape of a tensor that the step uses has changed";
+      return {"the shape of a tensor that the step uses has changed"};
     }
   }
   for (const auto& before : gradients_before) {
     if (before.place == nullptr) continue;
     const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
-    if (now.storage().unsafeGetStorageImpl() != before.place) {
-      return "a gradient to which the step adds is another tensor than when it was recorded";
-    }
+    if (now.storage().unsafeGetStorageImpl() != before.place) return replaced(before.place);
   }
   if (keeps_gradients()) {
-    return "the program keeps a gradient of the step before, which a replay would overwrite; keep a clone() of it";
+    return {"the program keeps a gradient of the step before, which a replay would overwrite; keep a clone() of it"};
   }
-  return "";
+  return {};
 }
 
 void Plan::bind(at::TensorList given) {

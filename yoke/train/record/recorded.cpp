@@ -13,6 +13,7 @@
 #include "yoke/dist/plug.h"
 #include "yoke/dist/ranks_lost.h"
 #include "yoke/train/detail/rehearsal.h"
+#include "yoke/train/record/detail/modes.h"
 #include "yoke/train/record/detail/recorder.h"
 #include "yoke/train/record/detail/snapshot.h"
 
@@ -74,10 +75,13 @@ class Listener final : public detail::StepRecording {
 }  // namespace
 
 struct RecordedBase::Impl {
-  explicit Impl(RecordedOptions given) : options(std::move(given)) {}
+  explicit Impl(RecordedOptions given) : options(std::move(given)) {
+    if (!options.modules.empty()) modes.emplace(options.modules);
+  }
 
   struct Entry {
     Plan plan;
+    std::vector<double> modes;
     int64_t num_replays = 0, last_compared = 0;
   };
 
@@ -86,18 +90,23 @@ struct RecordedBase::Impl {
   std::vector<at::Tensor> record(at::TensorList inputs, Call step, bool keep, dist::GraphMaker* graphs);
   dist::GraphMaker* graphs_for(c10::Device device);
   std::vector<at::Tensor> check(Entry& entry, at::TensorList inputs, Call step);
+  bool is_due(const Entry& entry);
   void give_up(const std::string& reason);
   void stop(const std::string& reason);
 
   RecordedOptions options;
+  std::optional<detail::ModuleModes> modes;
   std::map<c10::DeviceIndex, std::unique_ptr<dist::GraphMaker>> graph_makers;
   std::list<Entry> entries;
   std::vector<at::Tensor> parameters;  ///< All that a recording has found.
   std::string why_not;
   int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
+  int64_t num_other_gradients = 0;
   int num_in_vain = 0;      ///< Recordings in a row that were of little use.
   bool has_failed = false;  ///< The last call.
-  bool has_warned_of_shapes = false, has_warned_of_inputs = false;
+  bool has_warned_of_shapes = false, has_warned_of_inputs = false, has_warned_of_modes = false,
+       has_warned_of_graphs = false;
+  bool compares_next = false;
 };
 
 void RecordedBase::Impl::stop(const std::string& reason) {
@@ -139,19 +148,44 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
                                                    dist::GraphMaker* graphs) {
   Recorder recorder(graphs == nullptr ? c10::Device(c10::kCPU) : inputs[0].device());
   recorder.note_gradients(parameters);
+  if (modes) modes->find_modules();
+  const auto modes_before = modes ? modes->now() : std::vector<double>();
   const auto stand_ins = recorder.add_inputs(inputs);
-  auto results = without_graphs(step(stand_ins));
+  auto results = step(stand_ins);
+  const auto has_graph = [](const at::Tensor& result) { return result.defined() && result.requires_grad(); };
+  const auto graph = std::ranges::find_if(results, has_graph) - results.begin();
+  if (graph < std::ssize(results) && !recorder.ran_backward() && !std::exchange(has_warned_of_graphs, true) &&
+      options.warn) {
+    options.warn(fmt::format(
+        "Recorded: result {} of the step has a graph, and no backward ran in the step. What a recorded step "
+        "returns has no graph: call backward() in the step, or let the step run under torch::NoGradGuard",
+        graph));
+  }
+  results = without_graphs(std::move(results));
   recorder.finish(results);
   for (const auto& leaf : recorder.parameters()) {
     const auto is_it = [&](const at::Tensor& known) { return known.is_same(leaf); };
     if (std::ranges::none_of(parameters, is_it)) parameters.push_back(leaf);
   }
-  if (!keep || recorder.is_postponed()) return results;
+  // The next call would find the casts of this one.
+  if (!recorder.keeps_casts() && (!keep || recorder.is_postponed())) return results;
   if (!recorder.why_not().empty()) {
     give_up(recorder.why_not());
     return results;
   }
+  if (modes && modes->now() != modes_before) {
+    if (!std::exchange(has_warned_of_modes, true) && options.warn) {
+      options.warn(
+          "Recorded: a step that switches its modules by train() or eval() is not recorded when it does so; switch "
+          "them "
+          "before the step");
+    }
+    return results;
+  }
   auto plan = recorder.take_plan();
+  for (auto& watched : plan.watched) {
+    if (modes) watched.name = modes->name_of(watched.tensor._unsafe_get_target());
+  }
   if (graphs != nullptr) {
     try {
       plan.capture(*graphs, inputs);
@@ -163,7 +197,7 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
     }
   }
   ++num_recordings;
-  entries.push_back({.plan = std::move(plan)});
+  entries.push_back({.plan = std::move(plan), .modes = modes_before});
   return results;
 }
 
@@ -232,12 +266,19 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   return expected;
 }
 
+bool RecordedBase::Impl::is_due(const Entry& entry) {
+  if (std::exchange(compares_next, false)) return true;
+  return options.check && (std::has_single_bit(static_cast<uint64_t>(entry.num_replays)) ||
+                           entry.num_replays - entry.last_compared >= options.check_every);
+}
+
 std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step) {
   if (!why_not.empty() || detail::recording_on_this_thread() != nullptr) return without_graphs(step(inputs));
   if (num_calls++ < options.warm_up) return record(inputs, step, /*keep=*/false);
+  const auto* modes_now = modes ? &modes->now() : nullptr;
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    if (!entry->plan.fits(inputs)) continue;
-    if (const auto reason = entry->plan.why_stale(); !reason.empty()) {
+    if (!entry->plan.fits(inputs) || (modes && entry->modes != *modes_now)) continue;
+    if (const auto [reason, is_gradient] = entry->plan.why_stale(); !reason.empty()) {
       num_in_vain = entry->num_replays < kFewReplays ? num_in_vain + 1 : 0;
       if (num_in_vain == kMaxInVain) {
         give_up(
@@ -246,16 +287,14 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
         return without_graphs(step(inputs));
       }
       entries.erase(entry);
-      if (options.warn) options.warn(fmt::format("Recorded: the step is recorded again: {}", reason));
+      // Of steps that add to gradients, the first plan has those that were there before there was a plan.
+      const bool is_usual = is_gradient && num_other_gradients++ < static_cast<int64_t>(options.max_plans);
+      if (!is_usual && options.warn) options.warn(fmt::format("Recorded: the step is recorded again: {}", reason));
       return record(inputs, step, /*keep=*/true);
     }
     ++num_replays;
     ++entry->num_replays;
-    const bool is_due = std::has_single_bit(static_cast<uint64_t>(entry->num_replays)) ||
-                        entry->num_replays - entry->last_compared >= options.check_every;
-    if (options.check && is_due) {
-      return check(*entry, inputs, step);
-    }
+    if (is_due(*entry)) return check(*entry, inputs, step);
     try {
       return entry->plan.replay(inputs);
     } catch (const std::exception& error) {
@@ -280,9 +319,9 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
   if (entries.size() < options.max_plans) return record(inputs, step, /*keep=*/true);
   if (!std::exchange(has_warned_of_shapes, true) && options.warn) {
     options.warn(
-        fmt::format("Recorded: steps of {} shapes are recorded, and other shapes run as they would without "
+        fmt::format("Recorded: steps of {} shapes{} are recorded, and other shapes run as they would without "
                     "recording; raise RecordedOptions::max_plans, or pad the inputs",
-                    entries.size()));
+                    entries.size(), modes ? " or modes" : ""));
   }
   return without_graphs(step(inputs));
 }
@@ -292,6 +331,7 @@ RecordedBase::~RecordedBase() = default;
 int64_t RecordedBase::num_recordings() const { return impl_->num_recordings; }
 int64_t RecordedBase::num_replays() const { return impl_->num_replays; }
 const std::string& RecordedBase::why_not() const { return impl_->why_not; }
+void RecordedBase::check_next() { impl_->compares_next = true; }
 
 std::vector<at::Tensor> RecordedBase::run(at::TensorList inputs, Call step) {
   // After an error, gradients may be left that no plan knows and that will not be there again.

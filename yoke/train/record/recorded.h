@@ -27,6 +27,10 @@
 
 #include "yoke/train/warn.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace yoke::train {
 
 struct RecordedOptions {
@@ -40,6 +44,11 @@ struct RecordedOptions {
   int64_t check_every = 1000;  ///< With `check`, also the last of so many replays in a row; 1 compares each of them.
 
   size_t max_plans = 8;  ///< So many shapes are recorded. Steps of other shapes run as they would without Recorded.
+
+  /// Modules whose modes are compared before each replay, with those of all modules in them, as in `{*net}`: train()
+  /// and eval(), the rates of dropout layers and recurrent networks, and the momentum of batch norms and instance
+  /// norms. Other modes are recorded apart, as other shapes are. The modules outlive this object.
+  std::vector<std::reference_wrapper<const torch::nn::Module>> modules = {};
   Warn warn = warn_on_stderr;
 };
 
@@ -55,6 +64,10 @@ class RecordedBase {
   /// Why the step runs as it would without Recorded, with the operator and the line of the program; empty if it does
   /// not.
   const std::string& why_not() const;
+
+  /// Compares the next replay with the step, as before a checkpoint: it finds what a replay would do wrong since the
+  /// last comparison. See RecordedOptions::check.
+  void check_next();
 
  protected:
   using Call = c10::function_ref<std::vector<at::Tensor>(at::TensorList inputs)>;
@@ -77,7 +90,8 @@ class RecordedBase {
 ///          Other shapes, strides or dtypes are recorded apart.
 /// Results  what the function returns: a tensor, a vector of tensors or void. They have no graph.
 /// Numbers  are recorded as they were, and so are decisions of the program, such as how often a loop runs. Those of
-///          yoke's optimizers are read at each replay: call set_lr() before the step, and step() in it.
+///          yoke's optimizers are read at each replay: call set_lr() before the step, and step() in it. train(), eval()
+///          and rates of dropout are noticed for RecordedOptions::modules.
 /// Grads    a gradient that the program keeps from one call to the next makes the step be recorded again: clone() it.
 /// Bits     equal those of the function itself. RecordedOptions::check compares them. If the first comparison differs,
 ///          a warning says what, and the function runs from then on.

@@ -22,6 +22,7 @@
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/world.h"
+#include "yoke/train/detail/last_clip.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
@@ -75,6 +76,7 @@ struct Plan {
 struct Job {
   int64_t num_ranks = 2;
   DistributedDataParallelOptions ddp;
+  bool net_clips = false;  ///< By the DistributedDataParallel, which keeps the norm for comparisons of replicas.
   enum class Accumulation { kNone, kInTheStep, kAroundTheStep } accumulation = Accumulation::kNone;
   std::function<Plan(int64_t rank)> plan = [](int64_t) { return Plan(); };
 };
@@ -107,7 +109,8 @@ RankOutcome train_rank(World& world, const Job& job, const Plan& plan) {
     }
     const auto loss = backward(is_other ? x * 3 : x, y);
     if (plan.reads_loss) EXPECT_GT(loss.item<float>(), 0);
-    const auto norm = clip_grad_norm(optimizer.parameters(), {.max_norm = 0.5});
+    const auto norm =
+        job.net_clips ? net.clip_grad_norm(0.5) : clip_grad_norm(optimizer.parameters(), {.max_norm = 0.5});
     optimizer.step();
     return {loss, norm};
   };
@@ -139,6 +142,7 @@ RankOutcome train_rank(World& world, const Job& job, const Plan& plan) {
     for (const auto& value : plan.is_recorded ? recorded(x, y) : do_step(x, y)) {
       outcome.values.push_back(value.detach().clone());
     }
+    if (job.net_clips) outcome.values.push_back(detail::last_clip().norm.clone());
   }
   for (const auto& parameter : model.parameters()) {
     outcome.values.push_back(parameter.detach().clone());
@@ -194,6 +198,12 @@ void expect_replays(const Job& job) {
 
 /// Buckets that several parameters share, and several buckets.
 DistributedDataParallelOptions small_buckets() { return {.bucket_bytes = 700, .first_bucket_bytes = 300}; }
+
+TEST(RecordedRanks, ClipByTheirNetwork) {
+  for (const bool check : {false, true}) {
+    expect_replays({.ddp = small_buckets(), .net_clips = true, .plan = [=](int64_t) { return Plan{.check = check}; }});
+  }
+}
 
 TEST(RecordedRanks, HaveTheBitsOfTheStep) {
   for (const int64_t num_ranks : {2, 3}) {

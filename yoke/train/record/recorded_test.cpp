@@ -418,7 +418,7 @@ TEST(Recorded, IsRecordedAgainWithAnotherParameter) {
     small.weight.set_data(other);
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(call(), x.sum(0)));
     ASSERT_EQ(small.warnings.size(), 1U);
-    EXPECT_THAT(small.warnings[0], HasSubstr("recorded again: a tensor that the step uses was replaced"));
+    EXPECT_THAT(small.warnings[0], HasSubstr("recorded again: a tensor that the step uses, Float [3], was replaced"));
   }
 }
 

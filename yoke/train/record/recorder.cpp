@@ -7,6 +7,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -21,6 +22,7 @@
 #include "yoke/train/detail/describe.h"
 #include "yoke/train/device/detail/call_site.h"
 #include "yoke/train/record/detail/kernels.h"
+#include "yoke/train/record/detail/snapshot.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -45,24 +47,6 @@ void tell_of_communication(const c10::OperatorHandle& op, const Stack& stack) {
     });
   }
   recording->communicate(op.schema().name(), first);
-}
-
-void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey);
-  const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
-  auto* recorder = recorder_on_this_thread();
-  const bool communicates = op.schema().name().starts_with("c10d::");
-  if (communicates) tell_of_communication(op, *stack);
-  if (communicates || recorder == nullptr || !recorder->why_not().empty()) {
-    op.redispatchBoxed(below, stack);
-  } else {
-    recorder->record(op, below, stack);
-  }
-}
-
-void register_recorder() {
-  static const auto kept = c10::Dispatcher::singleton().registerFallback(
-      kRecorderKey, c10::KernelFunction::makeFromBoxedFunction<&record_operator>(), "yoke");
 }
 
 bool has_tag(const c10::OperatorHandle& op, at::Tag tag) {
@@ -100,11 +84,85 @@ bool changes_memory(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
+/// Operators that autograd or the dispatcher takes apart, so that a recording sees their parts alone, and which read
+/// values of a tensor through a pointer before that. The second text is what the program may do instead.
+std::string_view instead_of_reading(const c10::OperatorName& op) {
+  struct Reader {
+    std::string_view name, overload, instead;
+  };
+  constexpr std::string_view kUnpacked =
+      "give the network padded batches, and mask what it computes from the padding, or keep it outside";
+  constexpr std::array kReaders = {
+      Reader{"aten::tensor_split", "tensor_indices_or_sections", "split at numbers that do not change, or outside"},
+      Reader{"aten::ctc_loss", "Tensor", "keep the loss and its backward outside"},
+      Reader{"aten::_pad_packed_sequence", "", kUnpacked},
+      Reader{"aten::lstm", "data", kUnpacked},
+      Reader{"aten::gru", "data", kUnpacked},
+      Reader{"aten::rnn_tanh", "data", kUnpacked},
+      Reader{"aten::rnn_relu", "data", kUnpacked},
+  };
+  for (const auto& reader : kReaders) {
+    if (op.name == reader.name && op.overload_name == reader.overload) return reader.instead;
+  }
+  return {};
+}
+
+/// Called before each operator, also before those that are made of others.
+std::unique_ptr<at::ObserverContext> see_readers(const at::RecordFunction& function) {
+  auto* recorder = recorder_on_this_thread();
+  const auto op = function.operator_name();
+  if (recorder == nullptr || !op || c10::impl::tls_is_dispatch_key_excluded(kRecorderKey)) return nullptr;
+  if (const auto instead = instead_of_reading(*op); !instead.empty()) {
+    recorder->refuse(
+        fmt::format("{} takes numbers from a tensor, which may be other ones in the next step: {}", op->name, instead));
+  }
+  return nullptr;
+}
+
+/// Whether an operator is made of others. Autograd takes it apart, but under InferenceMode it comes here whole.
+bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  using c10::DispatchKey;
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) &&
+         !op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+         !op.hasKernelForDispatchKey(keys.highestPriorityTypeId());
+}
+
+/// Whether an operator writes to an argument. libtorch does not say so of running statistics.
+bool may_write(std::string_view op, const c10::Argument& argument) {
+  if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) return true;
+  return argument.name().starts_with("running_") && !op.ends_with("_backward");
+}
+
 /// Whether the arguments are one tensor. libtorch's MultiheadAttention asks for it to find self-attention.
 bool are_the_same(const c10::IValue& a, const c10::IValue& b) {
   const auto &x = a.toTensor(), &y = b.toTensor();
   return x.is_same(y) || (x.is_alias_of(y) && x.storage_offset() == y.storage_offset() && x.sizes() == y.sizes() &&
                           x.strides() == y.strides() && x.dtype() == y.dtype());
+}
+
+void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey);
+  auto* recorder = recorder_on_this_thread();
+  const bool communicates = op.schema().name().starts_with("c10d::");
+  if (recorder != nullptr && torch::autograd::get_current_node()) recorder->note_backward();
+  const bool is_recorded = !communicates && recorder != nullptr && recorder->why_not().empty();
+  if (is_recorded && is_composite(op, below)) {
+    op.redispatchBoxed(below, stack);  // its parts are recorded
+    return;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
+  if (communicates) tell_of_communication(op, *stack);
+  if (is_recorded) {
+    recorder->record(op, below, stack);
+  } else {
+    op.redispatchBoxed(below, stack);
+  }
+}
+
+void register_recorder() {
+  static const auto kept = c10::Dispatcher::singleton().registerFallback(
+      kRecorderKey, c10::KernelFunction::makeFromBoxedFunction<&record_operator>(), "yoke");
 }
 
 }  // namespace
@@ -121,6 +179,7 @@ Recorder::Recorder(c10::Device device) : device_(device) {
   recorder_on_this_thread() = this;
   was_on_ = c10::impl::tls_is_dispatch_key_included(kRecorderKey);
   c10::impl::tls_set_dispatch_key_included(kRecorderKey, true);
+  readers_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&see_readers).scopes({at::RecordScope::FUNCTION}));
 }
 
 Recorder::~Recorder() { stop(); }
@@ -322,12 +381,11 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   bool draws = has_tag(op, at::Tag::nondeterministic_seeded) || !name.starts_with("aten::");
   std::vector<size_t> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> shapes;
+  std::unordered_map<size_t, std::pair<at::Tensor, int64_t>> sums;  // of what the operator should only read
   for (size_t i = 0; i < num_arguments && why_not_.empty(); ++i) {
     const auto& argument = (*stack)[first + i];
     const auto* alias = schema.arguments()[i].alias_info();
-    // libtorch does not say that this one writes to the running statistics.
-    const bool is_write =
-        (alias != nullptr && alias->isWrite()) || (name == "aten::native_batch_norm" && (i == 3 || i == 4));
+    const bool is_write = may_write(name, schema.arguments()[i]);
     visit_tensors(argument, [&](const at::Tensor& tensor) {
       if (!why_not_.empty()) return;
       if (const auto reason = why_not_recordable(tensor); !reason.empty()) {
@@ -345,6 +403,8 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
                         fmt::format("reads {} that has got its values without an operator, as by torch::tensor() or "
                                     "through a pointer: make it outside of the step, or by torch::full()",
                                     describe(tensor)));
+      } else if (plan_.memories[id].kind != MemoryKind::kMade && tensor.numel() > 0 && !sums.contains(id)) {
+        sums.emplace(id, std::pair(tensor, checksum(tensor)));
       }
     });
     if (argument.isStorage()) refuse_operator(op, "changes the memory of a tensor");
@@ -362,6 +422,12 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   op.redispatchBoxed(keys, stack);
   if (!why_not_.empty()) return;
 
+  for (const auto& [id, before] : sums) {
+    const auto& [tensor, sum] = before;
+    if (std::ranges::find(written, id) != written.end() || checksum(tensor) == sum) continue;
+    writes = true;
+    written.push_back(id);
+  }
   for (const auto& [tensor, sizes] : shapes) {
     if (tensor.sizes() != at::IntArrayRef(sizes) && !has_tag(op, at::Tag::inplace_view)) {
       return refuse_operator(op, "changes the shape of a tensor that it writes to");
@@ -392,8 +458,8 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
       ++position;
     });
   }
-  // Views need no work in a replay, and neither do questions about shapes.
-  if ((!writes || has_tag(op, at::Tag::inplace_view)) && call.makes.empty()) return;
+  // Views need no work in a replay, and neither do questions about shapes. What gives nothing is a check.
+  if (!schema.returns().empty() && (!writes || has_tag(op, at::Tag::inplace_view)) && call.makes.empty()) return;
   if (device_.is_cpu()) {
     if (!writes && made.size() == call.makes.size() && made.size() == position) call.direct = direct_kernel(call, made);
     if (writes && call.makes.empty()) call.direct = direct_write(call);
@@ -457,6 +523,7 @@ GradientAt Recorder::gradient_of(const at::Tensor& parameter) {
 void Recorder::stop() {
   if (recorder_on_this_thread() != this) return;
   c10::impl::tls_set_dispatch_key_included(kRecorderKey, was_on_);
+  at::removeCallback(readers_);
   recorder_on_this_thread() = nullptr;
   recording_on_this_thread() = outer_;
   c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);

@@ -115,6 +115,18 @@ void Snapshot::save(const c10::Storage& storage, at::ScalarType dtype) {
   if (std::ranges::none_of(storages_, is_it)) storages_.push_back({storage, elements(storage, dtype).clone()});
 }
 
+int64_t checksum(const at::Tensor& tensor) {
+  constexpr auto kWord = static_cast<int64_t>(sizeof(int64_t));
+  const auto bytes = elements(tensor.storage(), at::kByte);
+  const auto size = bytes.numel();
+  const bool is_aligned = reinterpret_cast<uintptr_t>(tensor.storage().data()) % kWord == 0;
+  const auto whole = is_aligned ? size - size % kWord : 0;
+  int64_t sum = 0;  // it wraps around
+  if (whole > 0) sum = bytes.narrow(0, 0, whole).view(at::kLong).sum().item<int64_t>();
+  if (whole < size) sum += bytes.narrow(0, whole, size - whole).sum().item<int64_t>();
+  return sum;
+}
+
 bool differ_as_each_other(const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& step,
                           const std::vector<std::vector<at::Tensor>>& replays) {
   const auto& first = replays.front();

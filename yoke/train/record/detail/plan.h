@@ -82,6 +82,8 @@ struct GradientChange {
 /// A tensor of the program that the step uses, as it was when the step was recorded.
 struct Watched {
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  std::string name;  ///< In its module, if that is known.
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
   bool requires_grad = false;
   const c10::StorageImpl* place = nullptr;
   int64_t offset = 0;
@@ -114,6 +116,12 @@ struct OutputSpec {
   at::Tensor tensor;  ///< Of the plan; undefined if the step returned an undefined tensor.
 };
 
+/// Why a replay would be wrong.
+struct Stale {
+  std::string reason;
+  bool is_gradient = false;  ///< Only because of the tensor in which the gradients are now.
+};
+
 /// A step for inputs of one shape. Move-only.
 class Plan {
  public:
@@ -127,10 +135,10 @@ class Plan {
   void capture(dist::GraphMaker& maker, at::TensorList inputs);
   bool is_captured() const { return is_captured_; }
 
-  /// Why a replay would be wrong, because the program has replaced something; empty if it has not.
-  std::string why_stale();
+  /// Why a replay would be wrong, because the program has replaced something; the reason is empty if it has not.
+  Stale why_stale();
 
-  /// Does the step. REQUIRES: fits(inputs) and !why_stale().
+  /// Does the step. REQUIRES: fits(inputs) and no reason of why_stale().
   std::vector<at::Tensor> replay(at::TensorList inputs);
 
   std::vector<InputSpec> inputs;
@@ -150,6 +158,7 @@ class Plan {
 
  private:
   bool keeps_gradients();
+  Stale replaced(const c10::StorageImpl* place) const;
   void bind(at::TensorList inputs);
   void run(RecordedCall& call);
   void leave_gradients(size_t call) const;

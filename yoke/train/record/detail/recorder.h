@@ -40,6 +40,9 @@ class Recorder final : public StepRecording {
 
   const std::string& why_not() const { return why_not_; }  ///< Empty if all could be recorded.
   bool is_postponed() const { return is_postponed_; }
+  bool ran_backward() const { return ran_backward_; }
+  bool keeps_casts() const { return keeps_casts_; }  ///< Those of an Autocast around the step.
+  void note_backward() { ran_backward_ = true; }
   std::vector<at::Tensor> parameters() const { return leaves_; }
   Plan take_plan() { return std::move(plan_); }
 
@@ -66,7 +69,7 @@ class Recorder final : public StepRecording {
   const c10::Device device_;
   Plan plan_;
   std::string why_not_;
-  bool is_postponed_ = false;
+  bool is_postponed_ = false, ran_backward_ = false, keeps_casts_ = false;
   std::unordered_map<const c10::StorageImpl*, size_t> memory_ids_;
   std::vector<bool> is_undefined_;  ///< Memories that were made without values, and that no operator has written yet.
   std::vector<std::vector<at::Tensor>> stand_ins_;  ///< Tensors over each memory.
@@ -79,6 +82,7 @@ class Recorder final : public StepRecording {
   std::unordered_set<const c10::StorageImpl*> seeds_;  ///< On the CPU, although the step is on a GPU: note_seed().
   StepRecording* outer_ = nullptr;
   bool was_on_ = false, was_multithreaded_ = false;
+  uint64_t readers_ = 0;  ///< The callback that sees operators which are made of others.
 };
 
 /// During its lifetime, the recording on this thread is told of operators that communicate, although it does not

@@ -38,6 +38,9 @@ class Snapshot {
   std::vector<at::Generator> generators_;
 };
 
+/// A sum of all words of a tensor's memory, by which a write shows.
+int64_t checksum(const at::Tensor& tensor);
+
 /// Whether replays from the same state differ from the step no more than kernels explain that add in another order each
 /// time: each tensor by at most four times the largest distance between two of the replays, and a small part of what
 /// the step changes in it. The distance of two tensors is the largest difference of two elements.
