@@ -450,7 +450,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
 /// Fails the step if the program has changed which parameters are trained since construction.
 void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>& missing) const {
   if (const auto change = known_parameters->change(); !change.empty()) {
-    fail_step(change + ": make another DistributedDataParallel after such a change");
+    fail_step(change + ": make another DistributedDataParallel, and its optimizer, after such a change");
   }
   const auto now = model.named_parameters();
   for (const size_t index : missing) {
@@ -459,7 +459,7 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
     if (current == nullptr || !current->is_same(tensor)) {
       fail_step(
           fmt::format("the model has another '{}' than when this was constructed (a module was replaced): make another "
-                      "DistributedDataParallel after such a change",
+                      "DistributedDataParallel, and its optimizer, after such a change",
                       name));
     }
     if (!tensor.requires_grad()) {
@@ -473,8 +473,9 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
 
 void DistributedDataParallelBase::Impl::check_replaced(const std::vector<uint8_t>& arrived) {
   if (const auto change = known_parameters->change(arrived); !change.empty()) {
-    fail_step(fmt::format("{}: make another DistributedDataParallel{} after such a change", change,
-                          averages_in_step ? ", and before it another ShardedOptimizer," : ""));
+    fail_step(fmt::format("{}: make another {} after such a change", change,
+                          averages_in_step ? "ShardedOptimizer, and then another DistributedDataParallel,"
+                                           : "DistributedDataParallel, and its optimizer,"));
   }
 }
 
