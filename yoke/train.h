@@ -4,6 +4,7 @@
 // Each header can be used alone, which compiles faster; docs/library.md has the figures.
 #pragma once
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn.h>
 #include <torch/types.h>
 

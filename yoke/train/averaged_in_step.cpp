@@ -13,7 +13,7 @@ namespace {
 /// A post-accumulate-grad hook like the mark of sharding.cpp: a tensor has at most one, and is never both.
 class MoveGradient : public torch::autograd::PostAccumulateGradHook {
  public:
-  explicit MoveGradient(at::Tensor place) : place_(std::move(place)) {}
+  MoveGradient(at::Tensor place, InStep how) : place_(std::move(place)), how_(how) {}
   void operator()(const at::Tensor& parameter) override {
     auto& gradient = parameter.mutable_grad();
     // The optimizer refuses sparse ones, and copies those that are part of a graph.
@@ -25,26 +25,33 @@ class MoveGradient : public torch::autograd::PostAccumulateGradHook {
     place_.copy_(gradient);
     gradient = place_;
   }
-  bool moves() const { return place_.defined(); }
+  InStep how() const { return how_; }
 
  private:
   const at::Tensor place_;
+  const InStep how_;
 };
 
 }  // namespace
 
-AveragedInStep::AveragedInStep(at::Tensor parameter, const at::Tensor& place) : parameter_(std::move(parameter)) {
-  torch::autograd::impl::set_post_acc_grad_hooks(parameter_, std::make_unique<MoveGradient>(place));
+AveragedInStep::AveragedInStep(at::Tensor parameter, const at::Tensor& place, InStep how)
+    : parameter_(std::move(parameter)) {
+  auto hook = std::make_unique<MoveGradient>(place, how);
+  hook_ = hook.get();
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter_, std::move(hook));
 }
 
-AveragedInStep::~AveragedInStep() { torch::autograd::impl::set_post_acc_grad_hooks(parameter_, nullptr); }
+AveragedInStep::~AveragedInStep() {
+  // A new optimizer that takes the place of this one's has marked the parameter before this one ends.
+  const auto* const now = dynamic_cast<MoveGradient*>(torch::autograd::impl::post_acc_grad_hooks(parameter_).get());
+  if (now == hook_) torch::autograd::impl::set_post_acc_grad_hooks(parameter_, nullptr);
+}
 
 InStep averaging_in_step(const at::Tensor& parameter) {
   if (parameter.unsafeGetTensorImpl()->autograd_meta() == nullptr) return InStep::kNot;
   const auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
   const auto* const mark = dynamic_cast<const MoveGradient*>(hook.get());
-  if (mark == nullptr) return InStep::kNot;
-  return mark->moves() ? InStep::kInSharedMemory : InStep::kByMessages;
+  return mark == nullptr ? InStep::kNot : mark->how();
 }
 
 }  // namespace yoke::train::detail

@@ -26,12 +26,18 @@ namespace {
 std::string_view without_return_type(std::string_view demangled) {
   constexpr std::string_view kOperator = "operator";
   constexpr std::string_view kUnnamed = "(anonymous namespace)";
+  constexpr std::string_view kDeduced = "decltype (";  // as of `auto call(F&& f) -> decltype(f())`
   int64_t depth = 0;
   size_t begin = 0;
   for (size_t i = 0; i < demangled.size(); ++i) {
     const auto rest = demangled.substr(i);
     if (rest.starts_with(kUnnamed)) {
       i += kUnnamed.size() - 1;
+    } else if (depth == 0 && rest.starts_with(kDeduced)) {
+      i += kDeduced.size() - 1;
+      for (int64_t open = 1; open > 0 && i + 1 < demangled.size(); ++i) {
+        open += demangled[i + 1] == '(' ? 1 : demangled[i + 1] == ')' ? -1 : 0;
+      }
     } else if (rest.starts_with(kOperator)) {
       break;  // an operator's symbols, such as "<<" or "()", must not be read as brackets or a parameter list
     } else if (rest[0] == '<' || rest[0] == '{' || rest[0] == '[') {
@@ -175,8 +181,11 @@ CallSite user_call() {
   constexpr int kMaxFrames = 256;
   std::array<void*, kMaxFrames> frames;
   const std::span stack(frames.data(), static_cast<size_t>(backtrace(frames.data(), kMaxFrames)));
-  // The first frames are this function and its callers in yoke, which libtorch called. yoke's library is linked into
-  // the program, so without symbols these frames look like the program's own.
+  if (stack.empty()) return {};
+  // The first frames are this function and its callers in yoke, which libtorch or the user called. yoke's library is
+  // linked into the program, so without symbols these frames look like the program's own. Then those that libtorch
+  // called are left out, and a direct call has no place.
+  if (user_call(stack.first(1)).function.empty()) return user_call(stack);
   const auto first = std::ranges::find_if(stack, [](void* return_address) {
     Dl_info object = {};
     return dladdr(static_cast<char*>(return_address) - 1, &object) == 0 || object.dli_fname == nullptr ||

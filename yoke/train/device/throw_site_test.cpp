@@ -18,6 +18,7 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/failure_place.h"
 #include "yoke/contract/program.h"
+#include "yoke/train/device/detail/call_site.h"
 
 namespace lab {
 
@@ -42,6 +43,13 @@ struct Bad : torch::autograd::Function<Bad> {
 }
 
 [[gnu::noinline]] void error_of_yoke() { throw yoke::Error(yoke::ErrorCode::kNotFound, "no file x.npy"); }
+
+/// A function of yoke that is called by the user and not by libtorch.
+[[gnu::noinline]] std::string calls_yoke() {
+  auto function = yoke::train::user_call().function;
+  function.shrink_to_fit();  // no tail call
+  return function;
+}
 
 [[gnu::noinline]] void after_others() {
   for (int i = 0; i < 3; ++i) {
@@ -79,6 +87,8 @@ TEST(ThrowSite, OfAnErrorThatPassesThroughLibtorchOrAThread) {
   EXPECT_THAT(last_words(lab::wait_for_thread), HasSubstr("far away (lab::wait_for_thread()::"))
       << "where it was thrown, and not where the other thread waited";
 }
+
+TEST(CallSite, OfAFunctionThatTheUserCallsItself) { EXPECT_THAT(lab::calls_yoke(), HasSubstr("lab::calls_yoke")); }
 
 TEST(ThrowSite, OfErrorsThatWereHandledBeforeIsForgotten) {
   EXPECT_THAT(last_words(lab::after_others), HasSubstr("a bad value (lab::own_error())"));

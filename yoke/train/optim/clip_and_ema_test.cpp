@@ -39,6 +39,23 @@ NamedTensors three() {
           {"c", parameter_with(at::full({1}, -12.0, at::kFloat))}};
 }
 
+// Earlier versions averaged the trained parameters of a DistributedDataParallel alone.
+TEST(Ema, AFrozenParameterNeedsNoAverageInAState) {
+  const auto trained = at::zeros({2}).requires_grad_(), frozen = at::zeros({2});
+  ExponentialMovingAverage old(NamedTensors{{"trained", trained}}, {}, {.decay = 0.5});
+  old.update();
+  const auto state = old.state_dict();
+  ExponentialMovingAverage now(NamedTensors{{"trained", trained}, {"frozen", frozen}}, {}, {.decay = 0.5});
+  now.load_state_dict(state);
+  frozen.fill_(3);  // the parameters of a checkpoint may be loaded after the averages
+  EXPECT_TRUE(at::equal(now.state_dict().at("average.frozen"), at::full({2}, 3.0)));
+  frozen.fill_(5);
+  now.update();
+  EXPECT_TRUE(at::equal(now.averages()[1].second, at::full({2}, 4.0)));
+  frozen.requires_grad_();
+  EXPECT_THAT(message_of([&] { now.load_state_dict(state); }), HasSubstr("the state lacks 'average.frozen'"));
+}
+
 TEST(ClipGradNorm, ScalesAllTogether) {
   const auto parameters = three();
   EXPECT_NEAR(clip_grad_norm(parameters, {.max_norm = 6.5}).item<double>(), 13, 1e-5);

@@ -54,7 +54,7 @@ void check_are_means(const NamedTensors& parameters) {
     if (detail::averaging_in_step(parameter) == detail::InStep::kNot) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 "clip_grad: the gradient of '{}' is this rank's own until the step of its ShardedOptimizer averages it "
-                "(GradientMean::kInStep): call clip_grad_norm of the optimizer",
+                "(GradientMean::kInStep): call clip_grad_norm or clip_grad_value of the optimizer",
                 name);
   }
 }

@@ -34,6 +34,7 @@ ExponentialMovingAverage::ExponentialMovingAverage(const NamedTensors& parameter
   }
   const at::NoGradGuard no_grad;
   add(parameters, /*is_averaged=*/true);
+  num_parameters_ = averages_.size();
   add(buffers, options.average_buffers);
 }
 
@@ -79,10 +80,17 @@ void ExponentialMovingAverage::check_unchanged() const {
   }
 }
 
+/// Before averages are used.
+void ExponentialMovingAverage::take_missing() const {
+  const at::NoGradGuard no_grad;
+  for (const size_t i : std::exchange(missing_, {})) averages_[i].second.copy_(values_[i].second);
+}
+
 void ExponentialMovingAverage::update() {
   detail::refuse_to_record("ExponentialMovingAverage", "update()", "call it after the recorded step");
   check_not_swapped();
   check_unchanged();
+  take_missing();
   const at::NoGradGuard no_grad;
   const auto n = static_cast<double>(num_updates_);
   const double decay = options_.warm_up ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;
@@ -109,6 +117,7 @@ void ExponentialMovingAverage::swap() {
 ExponentialMovingAverage::SwappedIn ExponentialMovingAverage::swap_in() {
   check_not_swapped();
   check_unchanged();
+  take_missing();
   return SwappedIn(*this);
 }
 
@@ -120,10 +129,14 @@ ExponentialMovingAverage::SwappedIn::~SwappedIn() {
   if (ema_ != nullptr) ema_->swap();
 }
 
-NamedTensors ExponentialMovingAverage::averages() const { return averages_; }
+NamedTensors ExponentialMovingAverage::averages() const {
+  take_missing();
+  return averages_;
+}
 
 TensorMap ExponentialMovingAverage::state_dict() const {
   check_not_swapped();
+  take_missing();
   TensorMap state{{kNumUpdates, at::scalar_tensor(num_updates_, at::kLong)}};
   for (const auto& [name, average] : averages_) state.emplace("average." + name, average);
   return state;
@@ -137,8 +150,17 @@ void ExponentialMovingAverage::load_state_dict(const TensorMap& state) {
     return found->second;
   };
   std::vector<std::string> names;
-  for (const auto& [name, average] : averages_) {
-    const auto& tensor = find(names.emplace_back("average." + name));
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    const auto& [name, average] = averages_[i];
+    const auto& value = values_[i].second;
+    names.push_back("average." + name);
+    // Earlier versions averaged only the trained parameters of a DistributedDataParallel.
+    if (i < num_parameters_ && !value.requires_grad() && !state.contains(names.back())) {
+      missing.push_back(i);
+      continue;
+    }
+    const auto& tensor = find(names.back());
     if (!tensor.defined() || tensor.sizes() != average.sizes() || tensor.scalar_type() != average.scalar_type()) {
       throw Error(ErrorCode::kInvalidArgument, "EMA: state '{}' is {}, the tensor {}", names.back(), describe(tensor),
                   describe(average));
@@ -155,7 +177,10 @@ void ExponentialMovingAverage::load_state_dict(const TensorMap& state) {
     }
   }
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < averages_.size(); ++i) averages_[i].second.copy_(state.at(names[i]));
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    if (const auto loaded = state.find(names[i]); loaded != state.end()) averages_[i].second.copy_(loaded->second);
+  }
+  missing_ = std::move(missing);
   num_updates_ = count.item<int64_t>();
 }
 

@@ -61,8 +61,8 @@ class ExponentialMovingAverage {
   /// Errors  kFailedPrecondition while averages are swapped in.
   TensorMap state_dict() const;
 
-  /// On an error nothing changes. Errors: kInvalidArgument naming a tensor that is missing, unknown, or of a different
-  /// shape or dtype.
+  /// On an error nothing changes. A frozen parameter that the state lacks has its present value as its average.
+  /// Errors: kInvalidArgument naming a tensor that is missing, unknown, or of a different shape or dtype.
   void load_state_dict(const TensorMap& state);
 
  private:
@@ -74,12 +74,15 @@ class ExponentialMovingAverage {
 
   void add(const NamedTensors& tensors, bool is_averaged);
   void swap();
+  void take_missing() const;
   void check_not_swapped() const;
   void check_unchanged() const;
 
   EmaOptions options_;
   NamedTensors values_, averages_;  ///< The model's tensors and their averages, in the same order.
+  size_t num_parameters_ = 0;       ///< The first ones; the others are buffers.
   std::vector<Batch> batches_;
+  mutable std::vector<size_t> missing_;  ///< Averages that a loaded state lacked, until its parameters are loaded, too.
   int64_t num_updates_ = 0;
   bool is_swapped_ = false;
 };

@@ -84,18 +84,23 @@ TensorMap flatten(const Optimizer& optimizer, const PythonOptimizerState& python
   const auto& parameters = optimizer.parameters();
   TensorMap flat;
   std::set<int64_t> taken;
-  size_t next = 0;
   for (size_t group = 0; group < python.param_groups.size(); ++group) {
     const auto& theirs = python.param_groups[group];
-    size_t num_parameters = 0;
-    for (size_t i = 0; i < parameters.size(); ++i) num_parameters += OptimizerOptions::part_of(optimizer, i) == group;
+    std::vector<size_t> ours;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (OptimizerOptions::part_of(optimizer, i) == group) ours.push_back(i);
+    }
+    auto trained = ours;
+    std::erase_if(trained, [&](size_t i) { return !parameters[i].second.requires_grad(); });
+    if (theirs.params.size() == trained.size()) ours = trained;  // of an optimizer of these alone
+    const size_t num_parameters = ours.size();
     if (theirs.params.size() != num_parameters ||
         (!theirs.param_names.empty() && theirs.param_names.size() != num_parameters)) {
       throw Error(ErrorCode::kInvalidArgument, "{}: group {} of the state has {} parameters, this optimizer's {}", kind,
                   group, theirs.params.size(), num_parameters);
     }
-    for (size_t i = 0; i < num_parameters; ++i, ++next) {
-      const auto& name = parameters[next].first;
+    for (size_t i = 0; i < num_parameters; ++i) {
+      const auto& name = parameters[ours[i]].first;
       if (!theirs.param_names.empty() && theirs.param_names[i] != name) {
         throw Error(ErrorCode::kInvalidArgument,
                     "{}: parameter {} of group {} is '{}' in the state and '{}' here; clear "

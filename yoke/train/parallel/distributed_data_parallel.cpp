@@ -20,6 +20,7 @@
 #include "yoke/train/detail/last_clip.h"
 #include "yoke/train/detail/recording.h"
 #include "yoke/train/detail/step_phases.h"
+#include "yoke/train/detail/trainable.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
@@ -82,7 +83,10 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   std::set<std::string> not_found(options.ignored.begin(), options.ignored.end());
   auto all = not_ignored(model.named_parameters().pairs(), not_found, options.ignored);
   auto& trained = impl_->trained;
-  for (const auto& item : all) (item.second.requires_grad() ? trained : impl_->frozen).push_back(item);
+  for (const auto& item : all) {
+    (item.second.requires_grad() ? trained : impl_->frozen).push_back(item);
+    if (detail::is_trainable(item.second)) impl_->trainable.push_back(item);
+  }
   const auto& buffers = impl_->buffers = not_ignored(model.named_buffers().pairs(), not_found, options.ignored);
   all.insert(all.end(), buffers.begin(), buffers.end());
   if (!not_found.empty()) {
@@ -108,6 +112,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
                   options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none",
                   options.average_in_step));
 
+  impl_->known_parameters.emplace(model);
+  impl_->has_arrived.assign(trained.size(), 0);
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor);
   for (const auto& named : trained) impl_->dtypes.push_back(named.second.scalar_type());
   impl_->has_sync_batch_norm = has_sync_batch_norm(model);
@@ -131,7 +137,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
 
 DistributedDataParallelBase::~DistributedDataParallelBase() = default;
 
-NamedTensors DistributedDataParallelBase::parameters() const { return impl_->trained; }
+NamedTensors DistributedDataParallelBase::parameters() const { return impl_->trainable; }
 NamedTensors DistributedDataParallelBase::buffers() const { return impl_->buffers; }
 dist::Group& DistributedDataParallelBase::group() const { return impl_->group; }
 void DistributedDataParallelBase::sync_buffers() { impl_->broadcast_all_buffers(); }
@@ -238,13 +244,15 @@ void DistributedDataParallelBase::Impl::set_up_reducer() {
 /// Detects gradients that would not be averaged, which the Reducer's own hooks ignore.
 void DistributedDataParallelBase::Impl::watch_parameters() {
   using torch::autograd::variable_list;
-  for (const auto& named : trained) {
+  for (size_t index = 0; index < trained.size(); ++index) {
+    const auto& named = trained[index];
     auto accumulator = torch::autograd::impl::grad_accumulator(named.second);
     const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-        [this, &name = named.first](const variable_list& outputs, const variable_list&) {
+        [this, index, &name = named.first](const variable_list& outputs, const variable_list&) {
           const auto now = state.load();
           if (averages_in_step) {
             has_local_gradients = true;
+            has_arrived[index] = 1;
             return outputs;
           }
           if (now == StepState::kExpects || now == StepState::kInBackward) return outputs;
@@ -416,6 +424,9 @@ void DistributedDataParallelBase::Impl::finish_backward() {
     if (is_learning_graph) {
       reducer->delay_all_reduce();
     } else if (find_unused_parameters && !static_graph) {
+      std::vector<uint8_t> arrived(trained.size(), 1);
+      for (const size_t index : reducer->missing()) arrived[index] = 0;
+      check_replaced(arrived);
       reducer->take_missing_for_unused();
     } else if (const auto missing = reducer->missing(); !missing.empty() && static_graph) {
       fail_step(
@@ -436,7 +447,10 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       group.explain(std::current_exception());
     }
     note_wait();
-  } else if (!averages_in_step) {
+  } else if (averages_in_step) {
+    check_replaced(has_arrived);
+    std::ranges::fill(has_arrived, 0);
+  } else {
     refuse_to_record("a backward within a backward has brought the last gradients of a DistributedDataParallel");
   }
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
@@ -446,6 +460,9 @@ void DistributedDataParallelBase::Impl::finish_backward() {
 
 /// Fails the step if the program has changed which parameters are trained since construction.
 void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>& missing) const {
+  if (const auto change = known_parameters->change(); !change.empty()) {
+    fail_step(change + ": make another DistributedDataParallel, and its optimizer, after such a change");
+  }
   const auto now = model.named_parameters();
   for (const size_t index : missing) {
     const auto& [name, tensor] = trained[index];
@@ -453,7 +470,7 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
     if (current == nullptr || !current->is_same(tensor)) {
       fail_step(
           fmt::format("the model has another '{}' than when this was constructed (a module was replaced): make another "
-                      "DistributedDataParallel after such a change",
+                      "DistributedDataParallel, and its optimizer, after such a change",
                       name));
     }
     if (!tensor.requires_grad()) {
@@ -462,6 +479,14 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
                       "change of what is trained",
                       name));
     }
+  }
+}
+
+void DistributedDataParallelBase::Impl::check_replaced(const std::vector<uint8_t>& arrived) {
+  if (const auto change = known_parameters->change(arrived); !change.empty()) {
+    fail_step(fmt::format("{}: make another {} after such a change", change,
+                          averages_in_step ? "ShardedOptimizer, and then another DistributedDataParallel,"
+                                           : "DistributedDataParallel, and its optimizer,"));
   }
 }
 

@@ -26,7 +26,8 @@ class ParallelModule {
   ParallelModule(const ParallelModule&) = delete;
   ParallelModule& operator=(const ParallelModule&) = delete;
 
-  /// The tensors for this rank's optimizer: the trained parameters, or this rank's part of each.
+  /// The tensors for this rank's optimizer: the parameters, or this rank's part of each. Frozen ones are among them, as
+  /// in PyTorch's `parameters()`, so that an optimizer trains those that are unfrozen later.
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
 

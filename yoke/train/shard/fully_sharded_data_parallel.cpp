@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -21,7 +22,9 @@
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
+#include "yoke/train/detail/known_parameters.h"
 #include "yoke/train/detail/replicated.h"
+#include "yoke/train/detail/trainable.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/shard/detail/refusals.h"
@@ -85,6 +88,8 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
   std::optional<detail::Replicated> replicated;  ///< The parts, if there are replicas.
   NamedTensors buffers;
+  std::optional<detail::KnownParameters> known;
+  std::vector<uint8_t> has_arrived;  ///< The trained parameters that have had a gradient in this backward.
 
   std::vector<size_t> order;  ///< The units in the order of the last forward, for prefetching.
   size_t cursor = 0;
@@ -151,6 +156,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
       unit.outer.clear();
       for (auto& flat : unit.flats) flat.forget_step();
     }
+    std::ranges::fill(has_arrived, 0);
   }
 
   void begin_forward(size_t index) {
@@ -280,7 +286,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         if (unit.flats[flat].parameter(i).requires_grad() == unit.is_trained[flat]) continue;
         fail(ErrorCode::kFailedPrecondition,
              "parameter '{}' was {} when the model was sharded, and requires_grad has been changed since: shard the "
-             "model again",
+             "model again, and make its optimizer again",
              unit.flats[flat].name(i), unit.is_trained[flat] ? "trained" : "frozen");
       }
     }
@@ -314,6 +320,11 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
       }
       if (unit.depth == 0) free(unit);
     }
+    if (const auto change = known->change(has_arrived); !change.empty()) {
+      fail(ErrorCode::kFailedPrecondition,
+           "{}: make another FullyShardedDataParallel, and its optimizer, after such a change", change);
+    }
+    std::ranges::fill(has_arrived, 0);
     cursor = 0;
     in_backward = false;
     if (broadcasts_buffers) broadcast_buffers();
@@ -423,6 +434,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
+  impl.known.emplace(model);
   for (auto& unit : impl.units) unit.module->register_module(kSaveGuard, save_guard());
   // From here on, units must not be moved in memory, because hooks refer to them.
   NamedTensors parts;
@@ -436,7 +448,13 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
                                 .part = flat.shard(p),
                                 .owner = this};
         std::function<void()> on_gradient;
-        if (impl.units[i].is_trained[f]) on_gradient = [&impl, i, f, p] { impl.take_gradient(i, f, p); };
+        if (impl.units[i].is_trained[f]) {
+          on_gradient = [&impl, i, f, p, index = impl.has_arrived.size()] {
+            impl.has_arrived[index] = 1;
+            impl.take_gradient(i, f, p);
+          };
+          impl.has_arrived.push_back(0);
+        }
         mark_sharded(flat.parameter(p), sharding, std::move(on_gradient));
         parts.emplace_back(flat.name(p), flat.shard(p));
       }
@@ -472,9 +490,9 @@ NamedTensors FullyShardedDataParallelBase::parameters() const {
   NamedTensors result;
   for (const auto& unit : impl_->units) {
     for (size_t f = 0; f < unit.flats.size(); ++f) {
-      if (!unit.is_trained[f]) continue;
       for (size_t p = 0; p < unit.flats[f].size(); ++p) {
-        result.emplace_back(unit.flats[f].name(p), unit.flats[f].shard(p));
+        const auto& shard = unit.flats[f].shard(p);
+        if (detail::is_trainable(shard)) result.emplace_back(unit.flats[f].name(p), shard);
       }
     }
   }

@@ -299,6 +299,16 @@ TEST(ShardedMisuse, LibtorchsFunctionsAreRefusedWithARemedy) {
          for (const auto& parameter : model.parameters()) penalty = penalty + parameter.pow(2).sum();
        }},
       {"gather_tensors(world", [](Network& model, Net&) { model.blocks[1]->parameters()[0].norm(); }},
+      {"load_module, or set this rank's part of it, which is in net.parameters(): aten::zero_ was called",
+       [](Network& model, Net&) {
+         const torch::NoGradGuard no_grad;
+         model.first->weight.zero_();
+       }},
+      {"to set a parameter's value, set it before the model is sharded",
+       [](Network& model, Net&) {
+         const torch::NoGradGuard no_grad;
+         model.first->weight.copy_(torch::ones({10, 6}));
+       }},
       {"`net(x)`", [](Network& model, Net&) { model.forward(Batch().x); }},
       {"", [](Network& model, Net&) { model.zero_grad(/*set_to_none=*/true); }},
       {"",

@@ -9,6 +9,10 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "yoke/base/error.h"
 
 namespace yoke::train {
@@ -24,14 +28,21 @@ void refuse_placeholder(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kPlaceholderKey), stack);
     return;
   }
-  throw Error(ErrorCode::kFailedPrecondition,
-              "{} was called with a parameter of a sharded model, or with its gradient, which have no elements outside "
-              "of their unit's forward and backward, so that sums and norms over them, torch::optim's optimizers and "
-              "clip_grad_norm_ would be wrong in silence: call the model as `net(x)`, make the optimizer over the "
-              "FullyShardedDataParallel (train::AdamW optimizer(net)), clip with net.clip_grad_norm(max_norm), take "
-              "norms with train::norms(net.parameters()), and whole values with gather_tensors(world, "
-              "named_tensors(model))",
-              name);
+  constexpr std::array<std::string_view, 5> kSetters = {"aten::zero_", "aten::copy_", "aten::fill_", "aten::uniform_",
+                                                        "aten::normal_"};
+  const bool sets = std::ranges::find(kSetters, name) != kSetters.end();
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      "{}{} was called with a parameter of a sharded model, or with its gradient, which have no elements outside "
+      "of their unit's forward and backward, so that sums and norms over them, torch::optim's optimizers and "
+      "clip_grad_norm_ would be wrong in silence: call the model as `net(x)`, make the optimizer over the "
+      "FullyShardedDataParallel (train::AdamW optimizer(net)), clip with net.clip_grad_norm(max_norm), take "
+      "norms with train::norms(net.parameters()), and whole values with gather_tensors(world, "
+      "named_tensors(model))",
+      sets ? "to set a parameter's value, set it before the model is sharded, load it with load_module, or set "
+             "this rank's part of it, which is in net.parameters(): "
+           : "",
+      name);
 }
 
 void register_refusal() {

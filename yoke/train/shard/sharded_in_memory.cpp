@@ -20,18 +20,23 @@ constexpr int64_t kBytesOfPiece = 128 << 10;
 
 }  // namespace
 
-/// Collective. With gradients in shared memory, too, if this averages them.
+/// Collective. With gradients in shared memory, too, if this averages them. Those of earlier buckets stay there.
 void ShardedOptimizer::share_memory() {
   shares_memory_ = std::ranges::all_of(buckets_, [](const auto& bucket) { return !bucket.flats.empty(); });
   if (gradients_ != GradientMean::kInStep) return;
   for (auto& bucket : buckets_) {
     if (!shares_memory_) break;
+    if (!bucket.gradients.empty()) continue;
     bucket.gradients = dist::share_tensors(world_, bucket.layout.num_elements(), bucket.flat.options());
     shares_memory_ = !bucket.gradients.empty();
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;  // so that zero_grad and versions do not see views
+  const auto how = shares_memory_ ? detail::InStep::kInSharedMemory : detail::InStep::kByMessages;
+  size_t index = 0;
+  idle_marks_.clear();
   for (auto& bucket : buckets_) {
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      if (index++ < marks_.size()) continue;
       const auto& item = bucket.layout.items()[i];
       if (shares_memory_) {
         const auto place =
@@ -39,7 +44,12 @@ void ShardedOptimizer::share_memory() {
         bucket.places.push_back(place.view(item.shape));
       }
       marks_.push_back(std::make_shared<detail::AveragedInStep>(bucket.parameters[i].second,
-                                                                shares_memory_ ? bucket.places[i] : at::Tensor()));
+                                                                shares_memory_ ? bucket.places[i] : at::Tensor(), how));
+    }
+  }
+  for (const auto& bucket : idle_) {
+    for (const auto& [name, parameter] : bucket.parameters) {
+      idle_marks_.push_back(std::make_shared<detail::AveragedInStep>(parameter, at::Tensor(), how));
     }
   }
 }

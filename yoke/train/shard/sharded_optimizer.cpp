@@ -13,8 +13,11 @@
 
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/dist/shared_tensors.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/detail/replicated.h"
 #include "yoke/train/detail/step_watch.h"
+#include "yoke/train/detail/trainable.h"
+#include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/sharding.h"
@@ -47,23 +50,24 @@ std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, in
 ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& world,
                                    const MakeOptimizer& make_optimizer, const ShardedOptimizerOptions& options)
     : world_(world), generation_(world.generation()), gradients_(options.gradients) {
-  NamedTensors trained;
+  NamedTensors given, trained, frozen;
   for (const auto& named : parameters) {
-    if (named.second.requires_grad()) trained.push_back(named);
+    if (detail::is_trainable(named.second)) given.push_back(named);
   }
   check_same_on_all_ranks(
-      world, trained,
+      world, given,
       fmt::format("gradients: {}; bucket_bytes: {}", options.gradients == GradientMean::kInStep ? "kInStep" : "kDone",
                   options.bucket_bytes));
-  if (trained.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
-  }
   std::set<std::string_view> names;
-  for (const auto& named : trained) {
+  for (const auto& named : given) {
     if (names.insert(named.first).second) continue;
     throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given two parameters named '{}'", named.first);
   }
-  trained = distinct(trained);
+  parameters_ = distinct(given);
+  for (const auto& named : parameters_) (named.second.requires_grad() ? trained : frozen).push_back(named);
+  if (trained.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "a sharded optimizer was given no parameter that requires a gradient");
+  }
 
   const c10::NoGradGuard no_grad;
   NamedTensors slices;
@@ -78,10 +82,91 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
     if (world.size() > 1) world.broadcast(bucket.flat);
     buckets_.push_back(std::move(bucket));
   }
+  for (const auto& group : divide_into_buckets(frozen, options.bucket_bytes)) {
+    const auto& bucket = idle_.emplace_back(idle_bucket(group));
+    for (size_t i = 0; i < group.size(); ++i) slices.emplace_back(group[i].first, bucket.slices[i]);
+  }
   local_ = make_optimizer(std::move(slices));
-  parameters_ = std::move(trained);
   share_memory();
-  replicated_ = std::make_shared<detail::Replicated>(world, parameters_);
+  replicated_ = std::make_shared<detail::Replicated>(world, trained);
+}
+
+/// The slices are views of the parameters until place() gives both another memory.
+ShardedOptimizer::Bucket ShardedOptimizer::idle_bucket(const NamedTensors& parameters) const {
+  Bucket bucket{
+      .parameters = parameters, .layout = lay_out(parameters, world_.size()), .number = idle_.size(), .was_idle = true};
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& shape = bucket.layout.items()[i].shape;
+    const auto part = bucket.layout.part(i, world_.rank());
+    const auto& whole = parameters[i].second;
+    auto slice = whole.detach().reshape({-1}).narrow(0, part.first, part.length);
+    if (!whole.is_contiguous()) slice = slice.clone();  // so that the whole copy ends
+    slice = slice.view(shape_of_part(shape, part.length)).detach().set_requires_grad(true);
+    mark_sharded(slice, {.shape = shape, .first = part.first, .group = &world_});
+    bucket.slices.push_back(slice);
+  }
+  return bucket;
+}
+
+/// As they are on a new rank, whose optimizer has just been made.
+void ShardedOptimizer::make_idle_again() {
+  const auto others = std::ranges::stable_partition(buckets_, [](const auto& bucket) { return !bucket.was_idle; });
+  for (auto& bucket : others) {
+    for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
+    bucket.flats.clear();
+    bucket.gradients.clear();
+    bucket.places.clear();
+    idle_.push_back(std::move(bucket));
+  }
+  buckets_.erase(others.begin(), others.end());
+  std::ranges::sort(idle_, {}, &Bucket::number);
+}
+
+/// Collective. Moves idle buckets to those that are stepped and sent.
+void ShardedOptimizer::place_trained(const std::vector<bool>& is_trained) {
+  if (std::ranges::find(is_trained, true) == is_trained.end()) return;
+  const c10::NoGradGuard no_grad;
+  if (auto* recording = detail::recording_on_this_thread()) recording->postpone();  // because parameters move
+  std::vector<Bucket> idle;
+  for (size_t i = 0; i < idle_.size(); ++i) {
+    if (!is_trained[i]) {
+      idle.push_back(std::move(idle_[i]));
+      continue;
+    }
+    place(idle_[i]);
+    if (world_.size() > 1) world_.broadcast(idle_[i].flat);
+    buckets_.push_back(std::move(idle_[i]));
+  }
+  idle_ = std::move(idle);
+  reduced_.clear();
+  pieces_.clear();
+  local_->replan();
+  share_memory();
+  NamedTensors placed;
+  for (const auto& bucket : buckets_) placed.insert(placed.end(), bucket.parameters.begin(), bucket.parameters.end());
+  replicated_ = std::make_shared<detail::Replicated>(world_, placed);
+}
+
+void ShardedOptimizer::place_trained_here() {
+  std::vector<bool> is_trained;
+  for (const auto& bucket : idle_) {
+    is_trained.push_back(
+        std::ranges::any_of(bucket.parameters, [](const auto& named) { return named.second.grad().defined(); }));
+  }
+  place_trained(is_trained);
+}
+
+/// `has_gradient` contains for each parameter of idle buckets whether any rank has a gradient. Returns false if none
+/// has.
+bool ShardedOptimizer::place_trained_anywhere(const uint8_t* has_gradient) {
+  std::vector<bool> is_trained;
+  for (const auto& bucket : idle_) {
+    const auto* const end = has_gradient + bucket.parameters.size();
+    is_trained.push_back(std::find(has_gradient, end, 1) != end);
+    has_gradient = end;
+  }
+  place_trained(is_trained);
+  return std::ranges::find(is_trained, true) != is_trained.end();
 }
 
 /// Collective. Moves the parameters of a bucket, and this rank's slices of them, into one buffer.
@@ -116,6 +201,7 @@ void ShardedOptimizer::follow_group() {
   reduced_.clear();
   marks_.clear();
   pieces_.clear();
+  make_idle_again();
   for (auto& bucket : buckets_) {
     for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
     bucket.gradients.clear();
@@ -186,6 +272,7 @@ void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
 void ShardedOptimizer::prepare() {
   const c10::NoGradGuard no_grad;
   follow_group();
+  if (gradients_ == GradientMean::kDone) place_trained_here();
   check_views();
   if (gradients_ == GradientMean::kDone) {
     slice_gradients();
@@ -212,18 +299,24 @@ std::optional<at::Tensor> ShardedOptimizer::exchange_flags() {
   // changed since they were averaged. After the all-reduce, a flag is set if it was set on any rank. The flags are on
   // the CPU, which reads them.
   std::vector<uint8_t> flags;
-  for (const auto& bucket : buckets_) {
-    for (const auto& [name, parameter] : bucket.parameters) {
-      const auto& gradient = parameter.grad();
-      if (gradient.defined() && gradient.layout() != at::kStrided) refuse_sparse(name);
-      flags.push_back(gradient.defined() ? 1 : 0);
+  for (const auto* buckets : {&buckets_, &idle_}) {
+    for (const auto& bucket : *buckets) {
+      for (const auto& [name, parameter] : bucket.parameters) {
+        const auto& gradient = parameter.grad();
+        if (gradient.defined() && gradient.layout() != at::kStrided) refuse_sparse(name);
+        flags.push_back(gradient.defined() ? 1 : 0);
+      }
     }
   }
+  size_t num_placed = 0;
+  for (const auto& bucket : buckets_) num_placed += bucket.parameters.size();
   flags.push_back(is_as_reduced() ? 0 : 1);
   if (shares_memory_ && flags.back() != 0) fill_places();
   const auto of_any = at::empty({static_cast<int64_t>(flags.size())}, at::kByte);
   std::ranges::copy(flags, of_any.data_ptr<uint8_t>());
   world_.all_reduce(of_any, dist::ReduceOp::kMax);
+  if (!world_.needs_recovery() && place_trained_anywhere(of_any.const_data_ptr<uint8_t>() + num_placed))
+    return exchange_flags();
   if (of_any.const_data_ptr<uint8_t>()[flags.size() - 1] == 0) return std::nullopt;
   reduced_.clear();
   return of_any;
@@ -315,7 +408,10 @@ void ShardedOptimizer::step() {
   if (gradients_ == GradientMean::kInStep && shares_memory_ && local_->can_step_in_pieces()) {
     const c10::NoGradGuard no_grad;
     check_views();
-    if (const auto has_gradient = exchange_flags()) return step_in_memory(*has_gradient);
+    if (const auto has_gradient = exchange_flags()) {
+      if (shares_memory_) return step_in_memory(*has_gradient);
+      reduce_gradients(*has_gradient);  // there was no space in shared memory for a layer that is new
+    }
   } else {
     prepare();
   }
@@ -343,8 +439,10 @@ StepGradients ShardedOptimizer::step_gradients() {
 
 void ShardedOptimizer::zero_grad() {
   reduced_.clear();
+  for (const auto& [name, parameter] : parameters_) {
+    if (parameter.grad().defined()) parameter.mutable_grad().reset();
+  }
   for (const auto& bucket : buckets_) {
-    for (const auto& [name, parameter] : bucket.parameters) parameter.mutable_grad().reset();
     for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
   }
 }
@@ -362,6 +460,20 @@ at::Tensor ShardedOptimizer::clip_grad_norm(double max_norm) {
     }
   }
   return clip_sharded_grad_norm(world_, gradients, max_norm);
+}
+
+void ShardedOptimizer::clip_grad_value(double max_value) {
+  if (gradients_ == GradientMean::kDone) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this sharded optimizer does not average gradients: clip those of the parameters, which are whole, by "
+                "train::clip_grad_value");
+  }
+  prepare();
+  NamedTensors slices;
+  for (const auto& bucket : buckets_) {
+    for (size_t i = 0; i < bucket.slices.size(); ++i) slices.emplace_back(bucket.parameters[i].first, bucket.slices[i]);
+  }
+  train::clip_grad_value(slices, max_value);
 }
 
 NamedTensors ShardedOptimizer::state_layout() const { return local_->state_layout(); }

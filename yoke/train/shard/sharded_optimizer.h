@@ -79,6 +79,10 @@ struct ShardedOptimizerOptions {
 ///             so modules keep them. First call functions that change memory of parameters (torch::load, to). Then
 ///             construct the optimizer, and then DistributedDataParallel, which relies on the strides. A tied parameter
 ///             counts once, under its first name (see distinct).
+/// Frozen      parameters have slices too, as PyTorch's optimizers have all parameters. Such a parameter has no state
+/// and
+///             no place in the buffers, and is not sent, until it gets a gradient. From that step on it is trained like
+///             the others. With kDone, it gets its first gradient in the same step on all ranks.
 /// Gradients   must be dense. With kInStep, a gradient that is missing on this rank counts as zero if another rank has
 ///             one; if no rank has one, the parameter is not changed. In shared memory, a gradient is a tensor there,
 ///             which the next one of the parameter overwrites.
@@ -90,7 +94,7 @@ struct ShardedOptimizerOptions {
 /// Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
 class ShardedOptimizer : public ScalableOptimizer {
  public:
-  /// Collective. Uses the parameters that need gradients, with rank 0's values.
+  /// Collective. Parameters that need gradients get rank 0's values.
   template <HasParameters M>
   ShardedOptimizer(const M& model, dist::Group& world, const MakeOptimizer& make_optimizer,
                    const ShardedOptimizerOptions& options = {})
@@ -118,6 +122,9 @@ class ShardedOptimizer : public ScalableOptimizer {
   /// them again, without clipping.
   at::Tensor clip_grad_norm(double max_norm);
 
+  /// Like clip_grad_norm, but clamps each element of the averages to [-max_value, max_value].
+  void clip_grad_value(double max_value);
+
   const NamedTensors& parameters() const { return parameters_; }  ///< The whole ones.
   /// The optimizer of this rank's slices.
   Optimizer* local() const { return local_.get(); }
@@ -138,6 +145,8 @@ class ShardedOptimizer : public ScalableOptimizer {
     /// In shared memory, of each rank: flat, and the gradients of its parameters. Empty without.
     std::vector<at::Tensor> flats, gradients;
     std::vector<at::Tensor> places;  ///< Views of this rank's gradients, in the order of parameters.
+    size_t number = 0;               ///< Of the bucket.
+    bool was_idle = false;           ///< At construction.
   };
 
   /// Elements of this rank's range of a bucket that are updated together, and where the mean of their gradients is.
@@ -147,7 +156,12 @@ class ShardedOptimizer : public ScalableOptimizer {
     at::Tensor mean;
   };
 
+  Bucket idle_bucket(const NamedTensors& parameters) const;
   void place(Bucket& bucket);
+  void make_idle_again();
+  void place_trained(const std::vector<bool>& is_trained);
+  void place_trained_here();
+  bool place_trained_anywhere(const uint8_t* has_gradient);
   void follow_group();
   void prepare();
   /// With kInStep. Returns for each parameter whether any rank has a gradient; nothing if the gradients have been
@@ -184,12 +198,13 @@ class ShardedOptimizer : public ScalableOptimizer {
   std::vector<Reduced> reduced_;  ///< In the order of buckets; empty if nothing was averaged since the last step.
   NamedTensors parameters_;
   std::vector<Bucket> buckets_;
+  std::vector<Bucket> idle_;  ///< Of frozen parameters, which have had no gradient: names, layouts and slices alone.
   bool shares_memory_ = false;
-  std::vector<std::shared_ptr<detail::AveragedInStep>> marks_;
+  std::vector<std::shared_ptr<detail::AveragedInStep>> marks_, idle_marks_;
   std::vector<std::vector<Piece>> pieces_;  ///< By lane; this rank's ranges of all buckets.
   StepInPieces in_pieces_;                  ///< The same pieces.
   std::unique_ptr<Optimizer> local_;
-  std::shared_ptr<detail::Replicated> replicated_;  ///< The whole parameters.
+  std::shared_ptr<detail::Replicated> replicated_;  ///< The whole parameters of `buckets_`.
 };
 
 /// A ShardedOptimizer that is made like the optimizer itself, with a group of ranks:
@@ -198,7 +213,7 @@ class ShardedOptimizer : public ScalableOptimizer {
 ///   Sharded<AdamW> optimizer({{decayed, {.weight_decay = 0.1}}, {rest, {.weight_decay = 0}}}, world);
 ///
 /// `Made` is one of Sgd, Adam, AdamW, Adagrad, NAdam and RMSprop. The groups have whole parameters, as `split(
-/// parameters_of(model), ...)` gives them; of these, the ones that need gradients are used.
+/// parameters_of(model), ...)` gives them, with the frozen ones.
 template <class Made>
 class Sharded : public ShardedOptimizer {
  public:

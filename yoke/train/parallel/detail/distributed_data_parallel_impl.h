@@ -13,6 +13,7 @@
 
 #include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/known_parameters.h"
 #include "yoke/train/detail/replicated.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/named_tensors.h"
@@ -48,6 +49,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   NamedTensors trained;                ///< Trained parameters, in the Reducer's order.
   std::vector<at::ScalarType> dtypes;  ///< Of the trained parameters at construction, which the Reducer relies on.
   NamedTensors frozen;                 ///< Parameters that were frozen at construction.
+  NamedTensors trainable;              ///< What an optimizer gets: the trained ones, and frozen ones for later.
   NamedTensors buffers;                ///< Buffers that are kept equal.
   std::vector<at::Tensor> values;      ///< All parameters and buffers that are kept equal.
   bool has_sparse = false, has_sync_batch_norm = false;
@@ -64,7 +66,9 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::optional<dist::Activity> activity;         ///< From the begin of a backward to the end of its step.
   std::atomic<bool> has_local_gradients = false;  ///< no_sync() has left gradients that no backward has averaged yet.
   uint64_t versions_before = 0;  ///< The sum of the parameters' versions before the first forward of these gradients.
-  std::atomic<bool> has_diverged = false;        ///< An optimizer of yoke::train has stepped with these gradients.
+  std::optional<detail::KnownParameters> known_parameters;
+  std::vector<uint8_t> has_arrived;        ///< With averages_in_step: the trained parameters that have had a gradient.
+  std::atomic<bool> has_diverged = false;  ///< An optimizer of yoke::train has stepped with these gradients.
   std::atomic<bool> is_stepped_by_yoke = false;  ///< An optimizer of yoke::train has stepped some of the parameters.
   bool has_warned = false;
   int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.
@@ -92,6 +96,8 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void begin_backward();
   void finish_backward();
   void explain_change(const std::vector<size_t>& missing) const;
+  /// Fails the step if a parameter is missing because its module was replaced.
+  void check_replaced(const std::vector<uint8_t>& arrived);
   void finish_step();
   /// Reports to every rank why this rank cannot finish its step. Then throws.
   [[noreturn]] void fail_step(const std::string& reason) const;
