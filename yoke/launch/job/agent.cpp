@@ -1,6 +1,7 @@
 #include "yoke/launch/job/agent.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -177,8 +178,14 @@ class Agent : public Launcher {
       return;
     }
     if (!head_->end()) return;
-    say(fmt::format("lost the head node: {}", *head_->end()));
-    outcome_ = head_->was_silent() ? Outcome::kCut : Outcome::kLost;
+    const bool is_given_up = head_->given_up_after().has_value();
+    if (is_given_up && was_held_up()) {
+      say(fmt::format("this launcher (pid {}) {}, so the head node gave this host up", getpid(),
+                      describe(*loop_.stall())));
+    } else {
+      say(fmt::format("lost the head node: {}", *head_->end()));
+    }
+    outcome_ = head_->was_silent() || is_given_up ? Outcome::kCut : Outcome::kLost;
   }
 
   void obey(const json& message) {

@@ -2,6 +2,7 @@
 #include "yoke/launch/job/job_policy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -107,7 +108,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
       break;
     case Kind::kSignal: on_node_signal(id, member, event.value, now); break;
     case Kind::kNotice: say(member.notice_prefix() + printable(event.text)); break;
-    case Kind::kLost: on_lost(id, member, event.text, now); break;
+    case Kind::kLost: on_lost(id, member, event, now); break;
   }
   return take_orders();
 }
@@ -234,13 +235,18 @@ void JobPolicy::on_ended(Member& member, Time now) {
   if (is_stopping_ && !has_processes(members_)) drain_until_ = now + kDrainAfterStop;
 }
 
-void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now) {
+void JobPolicy::on_lost(int id, Member& member, const NodeEvent& event, Time now) {
+  const auto& why = event.text;
   const auto before = std::exchange(member.state, MemberState::kLost);
   membership_.remove(id);
   if (member.host && before != MemberState::kConnecting) lost_hosts_.insert(*member.host);
   if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
-  const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
-  if (takes_part(before)) {
+  const bool gave_up = event.value == static_cast<int>(NodeEvent::Loss::kGivenUp);
+  const auto text = gave_up ? fmt::format("{}, so host {} gave it up", printable(why), printable(member.name))
+                            : fmt::format("lost host {}: {}", printable(member.name), printable(why));
+  if (takes_part(before) && gave_up) {
+    on_given_up(member, why, now);
+  } else if (takes_part(before)) {
     on_host_lost(id, member, text, now);
   } else if (before != MemberState::kConnecting) {
     if (!spec_.quiet && !member.leaves_with) say(text);
@@ -252,6 +258,19 @@ void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now
     tell(ranks_.on_refused(exit_status(ErrorCode::kUnavailable),
                            fmt::format("cannot use host {}: {}", printable(member.name), printable(why)), now));
   }
+}
+
+/// The host has given the head up, and ends its ranks. The head may have been stopped, and then all hosts give it up.
+/// So no spare takes the host's place while others run.
+void JobPolicy::on_given_up(const Member& member, const std::string& why, Time now) {
+  const auto before = std::exchange(why_given_up_, "");
+  gave_up_.push_back(printable(member.name));
+  const auto last = gave_up_.back();
+  why_given_up_ = gave_up_.size() == 1 ? fmt::format("{}, so host {} gave it up", printable(why), last)
+                                       : fmt::format("{}, so hosts {} and {} gave it up", printable(why),
+                                                     fmt::join(gave_up_.begin(), gave_up_.end() - 1, ", "), last);
+  if (!before.empty()) ranks_.replace_cause(before, why_given_up_);
+  tell(ranks_.on_node_lost(why_given_up_, member.ranks, nodes_.is_elastic(), now));
 }
 
 /// A spare takes the node's place while the others run, if ranks may be replaced. Otherwise all ranks end.

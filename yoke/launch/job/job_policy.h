@@ -87,7 +87,8 @@ class JobPolicy {
   void judge_spare(int id, Member& member);
   void on_refused(int id, Member& member, const NodeEvent& event, Time now);
   void on_ended(Member& member, Time now);
-  void on_lost(int id, Member& member, const std::string& why, Time now);
+  void on_lost(int id, Member& member, const NodeEvent& event, Time now);
+  void on_given_up(const Member& member, const std::string& why, Time now);
   void on_host_lost(int id, const Member& lost, const std::string& text, Time now);
   std::optional<int> find_spare(const Member& lost) const;
   void on_node_signal(int id, Member& member, int signal, Time now);
@@ -139,9 +140,11 @@ class JobPolicy {
   bool is_gathering_again_ = false;
   bool has_said_missing_;
 
-  std::vector<int> chosen_;        ///< The nodes of this start, ordered by node rank.
-  NodePlace place_;                ///< The place of the node that starts next.
-  std::vector<NodePlace> places_;  ///< Of the nodes that have been started, by node rank.
+  std::vector<std::string> gave_up_;  ///< The hosts that have given the head up in this attempt.
+  std::string why_given_up_;          ///< What was said about them.
+  std::vector<int> chosen_;           ///< The nodes of this start, ordered by node rank.
+  NodePlace place_;                   ///< The place of the node that starts next.
+  std::vector<NodePlace> places_;     ///< Of the nodes that have been started, by node rank.
   /// For each role of this start: its ranks, and how many of them are on nodes that have started.
   struct RoleCount {
     int64_t all = 0, started = 0;

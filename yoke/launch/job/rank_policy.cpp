@@ -283,6 +283,10 @@ RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std:
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
 }
 
+void RankPolicy::replace_cause(const std::string& before, const std::string& now) {
+  if (attempt_.cause.starts_with(before)) attempt_.cause.replace(0, before.size(), now);
+}
+
 RankPolicy::Decision RankPolicy::on_host_lost(const std::string& why, const std::set<int64_t>& ranks_of_host,
                                               const std::string& spare, Time now) {
   if (attempt_.state != State::kRunning) return on_node_lost(why, ranks_of_host, false, now);

@@ -118,6 +118,8 @@ class RankPolicy {
   /// The same, if the host `spare` waits and can take that node's place: whether the ranks start again there, while the
   /// others run.
   Decision on_host_lost(const std::string& why, const std::set<int64_t>& ranks, const std::string& spare, Time now);
+  /// Replaces the beginning of the cause of the end, of which more is known now.
+  void replace_cause(const std::string& before, const std::string& now);
   /// The spare has started none of these ranks. Returns false if all ranks are to end.
   bool take_back_replacements(const std::set<int64_t>& ranks);
   /// A node leaves the job. The ranks are stopped, and start again on the other nodes.

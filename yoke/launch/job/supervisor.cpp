@@ -82,6 +82,7 @@ class Head : public Launcher {
     auto seen = event;
     seen.seen_at = std::chrono::system_clock::now();
     if (event.kind == Kind::kReport && seen.last_line.empty()) seen.last_line = screen_->last_line(event.rank);
+    if (event.kind == Kind::kLost) look_why_lost(seen);
     carry_out(policy_.on_node_event(id, seen, loop_.now()));
   }
 
@@ -110,6 +111,12 @@ class Head : public Launcher {
   void handle(LoopTime now) override {
     show_status(now);
     Launcher::handle(now);
+    // After a stall, other hosts may have given this one up and ended their ranks, which then ends ranks here. The
+    // cause is handled first.
+    if (!loop_.has_stalled()) return;
+    for (const auto& [id, node] : nodes_) {
+      if (!policy_.has(id) || !policy_.member(id).is_heads_own) node->handle(now);
+    }
   }
 
   std::vector<Node*> nodes() override {
@@ -145,6 +152,15 @@ class Head : public Launcher {
   }
 
   // Events.
+
+  /// Says that this launcher was held up, if that is why a node has given it up.
+  void look_why_lost(NodeEvent& event) const {
+    if (event.value != static_cast<int>(NodeEvent::Loss::kGivenUp)) return;
+    event.text = was_held_up() ? fmt::format("the head node's launcher (pid {}{}) {}", getpid(),
+                                             nodes_spec_.hosts.empty() ? " on " + printable(job_.host) : "",
+                                             describe(*loop_.stall()))
+                               : "the head node sent nothing that arrived";
+  }
 
   void on_signal(const Signal& signal) override {
     const bool is_ctrl_c = signal.is_from_terminal && signal.number == SIGINT;

@@ -56,7 +56,12 @@ struct NodeEvent {
     kDone,          ///< All output and all reports of the ranks were delivered.
     kSignal,        ///< The launcher of that node received signal `value`, which asks it to end.
     kNotice,        ///< text: a message for the user. value: 1 if output is lost for good.
-    kLost,          ///< The connection has ended. text: why.
+    kLost,          ///< The connection has ended. text: why; value: a Loss
+  };
+  enum class Loss {
+    kClosed,
+    kSilent,   ///< The node has sent nothing for too long.
+    kGivenUp,  ///< The node has received nothing from the head for too long, which may have been stopped.
   };
   Kind kind = Kind::kDone;
   int64_t rank = -1;
