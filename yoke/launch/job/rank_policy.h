@@ -109,7 +109,8 @@ class RankPolicy {
   Decision on_cannot_start(int64_t rank, int error_number, Time now);
   /// A process of the job survives SIGKILL, because it is blocked in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
-  Decision on_guardian_lost(int pid, const std::string& where = "");
+  /// A guardian was killed, and its launcher ends these ranks. Those of other hosts are asked to end.
+  Decision on_guardian_lost(int pid, const std::set<int64_t>& ranks, const std::string& where, Time now);
   /// The program that serves the ranks' TCPStore has ended before the ranks.
   Decision on_store_ended(int pid, const std::string& where, int wait_status, Time now);
   /// A node with these ranks was lost. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without

@@ -31,6 +31,7 @@ class Channel : public EventSource {
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence);
+  std::chrono::milliseconds silence() const { return silence_; }
   void send(const nlohmann::json& message);
 
   void add_to(WaitSet& waits) override;

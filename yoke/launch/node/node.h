@@ -26,7 +26,7 @@ struct NodeInfo {
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave the node.
   std::string role = "default";      ///< Its --role.
   std::string nnodes;                ///< Its --nnodes, such as "2" or "2:4"; empty if the head started it.
-  RestartLimit restarts;             ///< Its --max-restarts; none if not given: the head's value is used.
+  RestartLimit restarts;             ///< Its --max-restarts.
   int64_t replacements = 0;          ///< LaunchSpec::replacements, of which its ranks know.
   int64_t num_spares = 0;            ///< Its --spares.
   bool is_return = false;            ///< Whether it was a node of this job before, and was cut off.
