@@ -193,7 +193,7 @@ TEST_F(Stopped, AJobWhoseLaunchersAreAllStoppedGoesOn) {
   poll(nullptr, 0, 1000 * std::stoi(kSilence) + 1500);
   for (const auto& node : nodes) node->signal(SIGCONT);
   EXPECT_FALSE(nodes[0]->wait_until([&] { return nodes[0]->err().find("gave it up") != std::string::npos; },
-                                    milliseconds(2500)))  // clock: any time of the job
+                                    milliseconds(2500)))  // they have nothing to say
       << nodes[0]->err();
   EXPECT_THAT(all_errors(nodes), Not(HasSubstr("lost")));
   nodes[0]->signal(SIGTERM);
