@@ -323,6 +323,46 @@ TEST_F(ByHand, ATakenNodeRankIsRefused) {
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();
 }
 
+/// Nobody said anything until the join timeout. The head is not refused, because behind a service's name or a forwarded
+/// port the endpoint may lead to it.
+TEST_F(ByHand, AHeadThatIsNotAtTheEndpointSaysSo) {
+  const auto head_for = [&](int host, const std::string& endpoint) {
+    return std::make_unique<Command>(options(network_->on(
+        host, {kYoke, "run", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint, "--", "true"})));
+  };
+  const auto says = [](Command& command, const std::string& text) {
+    return command.wait_until([&] { return command.err().find(text) != std::string::npos; });
+  };
+  const auto elsewhere = head_for(0, "10.77.0.4:29400");
+  EXPECT_TRUE(says(*elsewhere,
+                   "yoke run: nodes look for this head at 10.77.0.4:29400, but this host has 10.77.0.1; correct "
+                   "--rdzv-endpoint or --node-rank, unless that address leads here\n"))
+      << elsewhere->err();
+  elsewhere->signal(SIGTERM);
+  EXPECT_EQ(elsewhere->wait().exit_code, 143);
+
+  const auto unknown = head_for(0, "no-such-host.invalid:29400");
+  EXPECT_TRUE(
+      says(*unknown, "nodes look for this head at no-such-host.invalid:29400, but here that name has no address"))
+      << unknown->err();
+  unknown->signal(SIGTERM);
+  EXPECT_EQ(unknown->wait().exit_code, 143);
+
+  const auto first = head_for(0, "10.77.0.1:29400");
+  ASSERT_TRUE(wait_until([&] { return !network_->listening(0).empty(); }));
+  const auto second = head_for(1, "10.77.0.1:29400");
+  EXPECT_TRUE(says(*second,
+                   "yoke run: another head is at 10.77.0.1:29400, where nodes look for this one, and this host has "
+                   "10.77.0.2; only the first node has --node-rank 0"))
+      << second->err();
+  second->signal(SIGTERM);
+  EXPECT_EQ(second->wait().exit_code, 143);
+  const auto node = join(1, {"--", "true"}, "2");
+  EXPECT_EQ(node->wait().exit_code, 0) << node->err();
+  EXPECT_EQ(first->wait().exit_code, 0);
+  EXPECT_THAT(first->err(), testing::Not(HasSubstr("look for this head"))) << "it is at its endpoint";
+}
+
 /// Older TCPStores close the connection when they get the greeting of a node. So do other servers that do not know the
 /// greeting.
 TEST_F(ByHand, AnEndpointThatHangsUpOnANodeIsNamed) {

@@ -40,7 +40,9 @@ std::vector<std::string> cells(const FoundJob& found, system_clock::time_point n
   return {pid,
           job.run_id == "none" || job.has_random_id ? "-" : job.run_id,
           program_text(job),
-          fmt::format("{}/{}{}", job.num_up(), job.num_ranks, job.is_stopping ? " stopping" : ""),
+          fmt::format("{}/{}{}{}", job.num_up(), job.num_ranks,
+                      job.world_size > 0 ? fmt::format(" here of {}", job.world_size) : "",
+                      job.is_stopping ? " stopping" : ""),
           fmt::format("{}/{}", job.num_restarts, to_text(job.restarts)),
           format_duration(now - job.started_at),
           job.folder};

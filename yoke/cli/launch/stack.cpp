@@ -1,4 +1,5 @@
 // `yoke stack`: print the call stack of each rank of a job, to find out why a job hangs.
+#include <fmt/format.h>
 
 #include "yoke/base/json.h"
 #include "yoke/cli/command.h"
@@ -25,6 +26,11 @@ int run_stack(const StackArgs& args, Context& context) {
     print_json(json, context);
   } else {
     context.out << stack::to_text(ranks, args.all_threads ? stack::ShownThreads::kAll : stack::ShownThreads::kMain);
+    if (job.world_size > 0 && !args.rank) {
+      context.out << fmt::format(
+          "\nthe other {} of the job's {} ranks are on other hosts: `yoke stack` shows them there\n",
+          job.world_size - job.num_ranks, job.world_size);
+    }
   }
   return kExitOk;
 }

@@ -1,6 +1,7 @@
 #include "yoke/launch/job/agent.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -71,6 +72,12 @@ class Agent : public Launcher {
     for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
     notices_.clear();
     while (!outcome_) step();
+    if (has_grace()) {
+      node_.tell_ranks(Order::kSignal, SIGTERM);
+      kill_at_ = loop_.now() + spec_.grace;
+      while (is_running_ && !has_ended_ && loop_.now() < *kill_at_) step();
+      kill_at_.reset();
+    }
     node_.tell_ranks(Order::kKill, 0);
     // Waits for the ranks and for their output. If a signal told the agent to end, it waits only for the ranks, because
     // the reader of the output may have stopped reading.
@@ -125,6 +132,15 @@ class Agent : public Launcher {
   }
 
  private:
+  /// Whether the ranks may save their work after the head was lost. Not where the job may go on without this node: its
+  /// ranks would be there twice. That is so in an elastic job and with spares, and an agent over ssh may be started
+  /// again while this one still waits for its ranks.
+  bool has_grace() const {
+    const bool is_over_ssh = screen_ == nullptr;
+    return outcome_ != Outcome::kEnded && is_running_ && !give_up_at_ && !may_go_on_elsewhere_ &&
+           info_.num_spares == 0 && !(is_over_ssh && spec_.restarts.num > 0);
+  }
+
   bool has_head() const { return head_ != nullptr && !outcome_; }
 
   void tell(const NodeEvent& event) {
@@ -145,6 +161,7 @@ class Agent : public Launcher {
   void add_to(WaitSet& waits) override {
     Launcher::add_to(waits);
     if (!outcome_) waits.until(give_up_at_);
+    waits.until(kill_at_);
   }
 
   std::vector<Node*> nodes() override { return {&node_}; }
@@ -155,12 +172,19 @@ class Agent : public Launcher {
     node_.tell_ranks(Order::kForward, signal.number);
   }
 
-  void on_stop(StopHow) override { ask_to_end(SIGTERM); }
+  void on_stop(StopHow how) override {
+    if (how == StopHow::kNow && kill_at_) kill_at_ = loop_.now();
+    ask_to_end(SIGTERM);
+  }
 
   /// Forwards the signal to the head, which decides what to do.
   void ask_to_end(int signal) {
     stop_signal_ = signal;
     job_.is_stopping = true;
+    if (kill_at_) {  // the head is gone, and the ranks have been asked
+      if (signal == SIGINT) kill_at_ = loop_.now();
+      return;
+    }
     tell({.kind = Kind::kSignal, .value = signal});
     if (!give_up_at_) give_up_at_ = loop_.now() + spec_.grace + kHeadPatience;
   }
@@ -177,8 +201,16 @@ class Agent : public Launcher {
       return;
     }
     if (!head_->end()) return;
-    say(fmt::format("lost the head node: {}", *head_->end()));
-    outcome_ = head_->was_silent() ? Outcome::kCut : Outcome::kLost;
+    // What the head said may not have arrived on a machine that was suspended.
+    const bool is_given_up =
+        head_->given_up_after().has_value() || (!head_->was_silent() && was_held_up(head_->silence()));
+    if (is_given_up && was_held_up()) {
+      say(fmt::format("this launcher (pid {}) {}, so the head node gave this host up", getpid(),
+                      describe(*loop_.stall())));
+    } else {
+      say(fmt::format("lost the head node: {}", *head_->end()));
+    }
+    outcome_ = head_->was_silent() || is_given_up ? Outcome::kCut : Outcome::kLost;
   }
 
   void obey(const json& message) {
@@ -211,6 +243,8 @@ class Agent : public Launcher {
       screen_->add_rank(place.first_rank + local_rank, prefix_of(spec_, place, local_rank, host_name()));
     }
     is_running_ = true;
+    may_go_on_elsewhere_ = place.is_elastic || place.has_spares;
+    job_.world_size = place.world_size == spec_.num_ranks ? 0 : place.world_size;
     has_ended_ = false;
     facts_ = {};
     node_.start(place);
@@ -229,6 +263,8 @@ class Agent : public Launcher {
   int exit_code_ = 0;
   int stop_signal_ = 0;
   std::optional<LoopTime> give_up_at_;
+  std::optional<LoopTime> kill_at_;  ///< When the ranks are killed, after the head was lost.
+  bool may_go_on_elsewhere_ = false;
   int64_t unacknowledged_[2] = {0, 0};  ///< Bytes sent of standard output, and of standard error.
   std::vector<std::string> notices_;
 };

@@ -109,6 +109,7 @@ Json to_json(const Job& job) {
                  {"host", job.host},
                  {"started_at_seconds", std::chrono::duration<double>(job.started_at.time_since_epoch()).count()},
                  {"num_ranks", job.num_ranks},
+                 {"world_size", job.world_size > 0 ? job.world_size : job.num_ranks},
                  {"num_up", job.num_up()},
                  {"num_restarts", job.num_restarts},
                  {"max_restarts", job.restarts.num},
@@ -135,6 +136,8 @@ Job parse_job(const Json& object) {
           .num_restarts = object.at("num_restarts"),
           .restarts = {object.at("max_restarts"), object.value("restart_steps", int64_t{0})},
           .is_stopping = object.at("is_stopping")};
+  // A launcher of an older yoke has no world_size.
+  if (const auto size = object.value("world_size", int64_t{0}); size != job.num_ranks) job.world_size = size;
   for (const auto& rank : object.at("ranks")) job.ranks.push_back(parse_rank(rank));
   return job;
 }

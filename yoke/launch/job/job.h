@@ -39,7 +39,8 @@ struct Job {
   std::string folder;  ///< The folder in which the job was started.
   std::string host;    ///< The host of the launcher.
   std::chrono::system_clock::time_point started_at;
-  int64_t num_ranks = 0;
+  int64_t num_ranks = 0;   ///< Of this launcher: of all hosts in the head of the job, of its own host elsewhere.
+  int64_t world_size = 0;  ///< Of all hosts, if this launcher has only the ranks of its own; else 0.
   int64_t num_restarts = 0;
   RestartLimit restarts;
   bool is_stopping = false;    ///< Whether a signal or `yoke stop` told the job to stop.

@@ -117,6 +117,8 @@ void JobPolicy::begin_start(Time now) {
             .is_elastic = nodes_.is_elastic(),
             .has_spares = spec_.replacements > 0 && nodes_.membership.num_spares > 0 && chosen_.size() > 1};
   places_.clear();
+  gave_up_.clear();
+  why_given_up_.clear();
   std::vector<std::string> hosts;
   roles_.clear();
   for (size_t node_rank = 0; node_rank < chosen_.size(); ++node_rank) {

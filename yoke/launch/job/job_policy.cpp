@@ -2,6 +2,7 @@
 #include "yoke/launch/job/job_policy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -107,7 +108,10 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
       break;
     case Kind::kSignal: on_node_signal(id, member, event.value, now); break;
     case Kind::kNotice: say(member.notice_prefix() + printable(event.text)); break;
-    case Kind::kLost: on_lost(id, member, event.text, now); break;
+    case Kind::kLost:
+      on_lost(id, member, event, now);
+      silent_.clear();
+      break;
   }
   return take_orders();
 }
@@ -164,7 +168,7 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
     return refuse(id, member, fmt::format("the node has --nnodes {}, but the head node has {}", info.nnodes, ours));
   }
-  if (info.restarts != RestartLimit() && info.restarts != spec_.restarts) {
+  if (!info.nnodes.empty() && info.restarts != spec_.restarts) {
     return refuse(id, member,
                   fmt::format("the node has --max-restarts {}, but the head node has {}", to_text(info.restarts),
                               to_text(spec_.restarts)));
@@ -234,13 +238,18 @@ void JobPolicy::on_ended(Member& member, Time now) {
   if (is_stopping_ && !has_processes(members_)) drain_until_ = now + kDrainAfterStop;
 }
 
-void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now) {
+void JobPolicy::on_lost(int id, Member& member, const NodeEvent& event, Time now) {
+  const auto& why = event.text;
   const auto before = std::exchange(member.state, MemberState::kLost);
   membership_.remove(id);
   if (member.host && before != MemberState::kConnecting) lost_hosts_.insert(*member.host);
   if (phase_ == Phase::kEnding) return;  // the node ends because the job is over
-  const auto text = fmt::format("lost host {}: {}", printable(member.name), printable(why));
-  if (takes_part(before)) {
+  const bool gave_up = event.value == static_cast<int>(NodeEvent::Loss::kGivenUp);
+  const auto text = gave_up ? fmt::format("{}, so host {} gave it up", printable(why), printable(member.name))
+                            : fmt::format("lost host {}: {}", printable(member.name), printable(why));
+  if (takes_part(before) && gave_up) {
+    on_given_up(member, why, now);
+  } else if (takes_part(before)) {
     on_host_lost(id, member, text, now);
   } else if (before != MemberState::kConnecting) {
     if (!spec_.quiet && !member.leaves_with) say(text);
@@ -254,14 +263,32 @@ void JobPolicy::on_lost(int id, Member& member, const std::string& why, Time now
   }
 }
 
+/// The host has given the head up, and ends its ranks. The head may have been stopped, and then all hosts give it up.
+/// So no spare takes the host's place while others run.
+void JobPolicy::on_given_up(const Member& member, const std::string& why, Time now) {
+  const auto before = std::exchange(why_given_up_, "");
+  gave_up_.push_back(printable(member.name));
+  const auto last = gave_up_.back();
+  why_given_up_ = gave_up_.size() == 1 ? fmt::format("{}, so host {} gave it up", printable(why), last)
+                                       : fmt::format("{}, so hosts {} and {} gave it up", printable(why),
+                                                     fmt::join(gave_up_.begin(), gave_up_.end() - 1, ", "), last);
+  if (!before.empty()) ranks_.replace_cause(before, why_given_up_);
+  tell(ranks_.on_node_lost(why_given_up_, member.ranks, nodes_.is_elastic(), now));
+}
+
 /// A spare takes the node's place while the others run, if ranks may be replaced. Otherwise all ranks end.
 void JobPolicy::on_host_lost(int id, const Member& lost, const std::string& text, Time now) {
   const auto end_all = [&](const std::string& why) {
-    tell(ranks_.on_node_lost(text + why, lost.ranks, nodes_.is_elastic(), now));
+    auto ranks = lost.ranks;
+    for (const int other : silent_) {
+      if (const auto& member = members_.at(other); member.takes_part())
+        ranks.insert(member.ranks.begin(), member.ranks.end());
+    }
+    tell(ranks_.on_node_lost(with_silent(id, text) + why, ranks, nodes_.is_elastic(), now));
   };
-  if (spec_.replacements == 0) return end_all("");
+  if (spec_.replacements == 0 || are_all_silent(id)) return end_all("");
   const auto not_replaced = [&](const char* why) {
-    end_all(fmt::format("; its ranks are not replaced, because {}", why));
+    end_all(fmt::format("; {} ranks are not replaced, because {}", silent_.empty() ? "its" : "their", why));
   };
   if (nodes_.membership.num_spares == 0) return not_replaced("what they have kept is on that host");
   const auto chosen = std::ranges::find(chosen_, id);
@@ -284,11 +311,35 @@ void JobPolicy::on_host_lost(int id, const Member& lost, const std::string& text
   order(StartNode{*spare, place});
 }
 
+/// Whether this head has heard nothing of any other host: it may be cut off itself. Of a single other host that is not
+/// known.
+bool JobPolicy::are_all_silent(int lost) const {
+  return !silent_.empty() && std::ranges::all_of(members_, [&](const auto& entry) {
+    const auto& [id, member] = entry;
+    return id == lost || member.is_heads_own || silent_.contains(id) || member.state == MemberState::kConnecting ||
+           member.state == MemberState::kLeft || member.state == MemberState::kLost;
+  });
+}
+
+/// `text`: "lost host b: it sent nothing for 15 s", to which the other hosts are added that are silent, too.
+std::string JobPolicy::with_silent(int lost, const std::string& text) const {
+  const std::string verb = ": it ";
+  const auto at = text.find(verb);
+  std::vector<std::string> names;
+  for (const auto& [id, member] : members_) {
+    if (id == lost || silent_.contains(id)) names.push_back(printable(member.name));
+  }
+  if (names.size() < 2 || at == text.npos) return text;
+  return fmt::format("lost hosts {} and {}: they {}{}", fmt::join(names.begin(), names.end() - 1, ", "), names.back(),
+                     text.substr(at + verb.size()),
+                     are_all_silent(lost) ? "; all other hosts at once: is this host's network down?" : "");
+}
+
 /// A node that waits, with as many ranks as the lost one, to start them in its place.
 std::optional<int> JobPolicy::find_spare(const Member& lost) const {
   for (const auto& [id, member] : members_) {
     const auto& info = member.info;
-    if (member.state == MemberState::kWaiting && !member.leaves_with &&
+    if (member.state == MemberState::kWaiting && !member.leaves_with && !silent_.contains(id) &&
         std::ranges::find(chosen_, id) == chosen_.end() && info.num_ranks == lost.info.num_ranks &&
         info.role == lost.info.role && info.replacements == spec_.replacements) {
       return id;
@@ -323,7 +374,7 @@ bool JobPolicy::may_leave(const Member& member) const {
 /// is only waiting is dismissed.
 void JobPolicy::on_guardian_lost(int id, Member& member, int pid, Time now) {
   if (member.is_heads_own || (member.takes_part() && !nodes_.is_elastic())) {
-    return tell(ranks_.on_guardian_lost(pid, on_host(member)));
+    return tell(ranks_.on_guardian_lost(pid, member.ranks, on_host(member), now));
   }
   const auto text =
       fmt::format("the process that starts and watches the ranks (pid {}{}) was killed", pid, on_host(member));

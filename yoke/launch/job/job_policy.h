@@ -25,6 +25,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "yoke/launch/job/host_tries.h"
@@ -53,6 +54,8 @@ class JobPolicy {
   int on_agent_started(size_t host);
   JobOrders on_agent_failed(size_t host, const std::string& why);
 
+  /// Said before the event that a node is lost, because it has sent nothing: which others are silent, too.
+  void note_silent(std::set<int> ids) { silent_ = std::move(ids); }
   /// Ignores events of nodes that are unknown or lost.
   JobOrders on_node_event(int id, const NodeEvent& event, Time now);
   /// `last_heard(id)`: when node `id` last sent something. If a node asks for the node rank of another node that is
@@ -87,9 +90,12 @@ class JobPolicy {
   void judge_spare(int id, Member& member);
   void on_refused(int id, Member& member, const NodeEvent& event, Time now);
   void on_ended(Member& member, Time now);
-  void on_lost(int id, Member& member, const std::string& why, Time now);
+  void on_lost(int id, Member& member, const NodeEvent& event, Time now);
+  void on_given_up(const Member& member, const std::string& why, Time now);
   void on_host_lost(int id, const Member& lost, const std::string& text, Time now);
   std::optional<int> find_spare(const Member& lost) const;
+  bool are_all_silent(int lost) const;
+  std::string with_silent(int lost, const std::string& text) const;
   void on_node_signal(int id, Member& member, int signal, Time now);
   void on_guardian_lost(int id, Member& member, int pid, Time now);
   void refuse(int id, Member& member, const std::string& why);
@@ -128,6 +134,7 @@ class JobPolicy {
   HostTries tries_;
   Members members_;
   int last_id_ = -1;
+  std::set<int> silent_;         ///< See note_silent().
   std::set<size_t> lost_hosts_;  ///< Indices in NodesSpec::hosts of those that were lost at any time.
   Phase phase_ = Phase::kGathering;
   bool is_stopping_ = false;
@@ -139,9 +146,11 @@ class JobPolicy {
   bool is_gathering_again_ = false;
   bool has_said_missing_;
 
-  std::vector<int> chosen_;        ///< The nodes of this start, ordered by node rank.
-  NodePlace place_;                ///< The place of the node that starts next.
-  std::vector<NodePlace> places_;  ///< Of the nodes that have been started, by node rank.
+  std::vector<std::string> gave_up_;  ///< The hosts that have given the head up in this attempt.
+  std::string why_given_up_;          ///< What was said about them.
+  std::vector<int> chosen_;           ///< The nodes of this start, ordered by node rank.
+  NodePlace place_;                   ///< The place of the node that starts next.
+  std::vector<NodePlace> places_;     ///< Of the nodes that have been started, by node rank.
   /// For each role of this start: its ranks, and how many of them are on nodes that have started.
   struct RoleCount {
     int64_t all = 0, started = 0;

@@ -134,7 +134,7 @@ kStoreEnded | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run
 kGuardianLost | connecting | left | end 1 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on ) was killed
 kGuardianLost | waiting | left | end 2 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
 kGuardianLost | preparing | waiting | kill 0; kill 1; finish: yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
-kGuardianLost | running, only store, draining | = | kill 0; kill 1
+kGuardianLost | running, only store, draining | = | SIGTERM to 0; SIGTERM to 1
 kGuardianLost | left | = | end 2 with 75; say yoke run: the process that starts and watches the ranks (pid 9 on b) was killed
 kOnlyStore | running | only store | 
 kEnded | running, only store | draining | 

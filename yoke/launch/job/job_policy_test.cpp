@@ -414,8 +414,10 @@ TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
       {{.host = "b"}, ""},
       {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
       {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
-      {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"},
-      {{.host = "b", .nnodes = "2", .replacements = 2}, "the node has --replace 2, but the head node has 0"},
+      {{.host = "b", .nnodes = "2", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"},
+      {{.host = "b", .nnodes = "2"}, "the node has --max-restarts 0, but the head node has 3"},
+      {{.host = "b", .nnodes = "2", .restarts = {3}, .replacements = 2},
+       "the node has --replace 2, but the head node has 0"},
       {{.host = "b", .nnodes = "1", .num_spares = 1}, "the node has --spares 1, but the head node has 0"}};
   for (const auto& one : kCases) {
     JobScene scene({.min = 2, .max = 2, .restarts = {3}});

@@ -52,6 +52,11 @@ void Launcher::say(const std::string& text) {
   if (screen_) screen_->say(fmt::format("{}: {}", spec_.name, text));
 }
 
+bool Launcher::was_held_up(std::chrono::milliseconds time) const {
+  constexpr std::chrono::seconds kLately{5};
+  return loop_.stall() && loop_.stall()->length >= time && loop_.now() - loop_.stall()->end < kLately;
+}
+
 void Launcher::note(const NodeEvent& event) {
   switch (event.kind) {
     case NodeEvent::Kind::kStarted: return job_.on_started(event.rank, event.pid);

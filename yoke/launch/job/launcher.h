@@ -31,6 +31,9 @@ class Launcher : public NodeObserver, protected EventSource {
   void read_signals();
 
   void say(const std::string& text);
+  /// Whether this launcher has lately not run for `time` or longer, so that its peers may have given it up. Then
+  /// `loop_.stall()` says why.
+  bool was_held_up(std::chrono::milliseconds time = {}) const;
   /// Stores the data of an event that job server clients need.
   void note(const NodeEvent& event);
   /// Returns the exit status of a job whose ranks have exit status `of_ranks`. A success becomes an error if some

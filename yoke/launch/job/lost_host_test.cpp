@@ -99,6 +99,48 @@ TEST_F(LostHost, ItsRanksMoveOnIfTheSpareIsLostToo) {
                                        "as many ranks is there"));
 }
 
+/// This machine may be cut off itself. A spare that is silent, too, takes no place.
+TEST_F(LostHost, AllThatAreSilentAreNamed) {
+  keep_all();
+  const NodeEvent lost{
+      .kind = Kind::kLost, .value = static_cast<int>(NodeEvent::Loss::kSilent), .text = "it sent nothing for 15 s"};
+  scene_->note_silent({0, 2, 3, 4});
+  EXPECT_EQ(scene_.event(1, lost), "SIGTERM to 0; SIGTERM to 2; forget 1; start agent 1");
+  EXPECT_THAT(end_of_all(), HasSubstr("yoke run: lost hosts a, b, c, d and e: they sent nothing for 15 s; all other "
+                                      "hosts at once: is this host's network down?"));
+}
+
+TEST_F(LostHost, ASilentSpareTakesNoPlace) {
+  keep_all();
+  const NodeEvent lost{
+      .kind = Kind::kLost, .value = static_cast<int>(NodeEvent::Loss::kSilent), .text = "it sent nothing for 15 s"};
+  scene_->note_silent({4});
+  scene_.event(1, lost);
+  EXPECT_THAT(end_of_all(), HasSubstr("lost hosts b and e: they sent nothing for 15 s; their ranks are not replaced, "
+                                      "because no spare host with as many ranks is there"));
+}
+
+TEST_F(LostHost, WhoeverWasHeardIsReplacedAlone) {
+  keep_all();
+  const NodeEvent lost{
+      .kind = Kind::kLost, .value = static_cast<int>(NodeEvent::Loss::kSilent), .text = "it sent nothing for 15 s"};
+  scene_->note_silent({2});
+  EXPECT_THAT(scene_.event(1, lost), HasSubstr("lost host b: it sent nothing for 15 s; the spare host e takes its"));
+}
+
+TEST_F(LostHost, AllThatGaveTheHeadUpAreNamedAndNotReplaced) {
+  keep_all();
+  const NodeEvent gone{.kind = Kind::kLost,
+                       .value = static_cast<int>(NodeEvent::Loss::kGivenUp),
+                       .text = "the head node's launcher (pid 9) was stopped"};
+  EXPECT_EQ(scene_.event(1, gone), "SIGTERM to 0; SIGTERM to 2; forget 1; start agent 1");
+  scene_.exit(0, 0, W_EXITCODE(75, 0));
+  scene_.event(2, gone);
+  scene_.event(4, gone);
+  EXPECT_THAT(scene_.end(0), HasSubstr("finish: yoke run: the head node's launcher (pid 9) was stopped, so hosts b and "
+                                       "c gave it up; stopped the 4 other ranks"));
+}
+
 TEST_F(LostHost, AllEndIfItHadTheStore) {
   keep_all();
   scene_.lose(0);

@@ -121,7 +121,7 @@ RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how,
   }
   if (how == StopHow::kWithGrace) return {Order::kSignal, signal};
   attempt_.state = State::kKilled;
-  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  attempt_.num_killed += static_cast<int64_t>(attempt_.alive.size());
   return {Order::kKill};
 }
 
@@ -245,20 +245,27 @@ RankPolicy::Decision RankPolicy::on_left_behind(int pid, const std::string& wher
   return {};
 }
 
-RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& where) {
+RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::set<int64_t>& ranks_of_node,
+                                                  const std::string& where, Time now) {
   attempt_.again = Attempt::Again::kNo;
+  const auto what = fmt::format("the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
   if (attempt_.cause.empty()) {
     attempt_.exit_code = exit_status(ErrorCode::kUnavailable);
-    attempt_.cause = fmt::format("the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
+    attempt_.cause = what;
     attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
     attempt_.names_no_rank = true;
   } else {
-    attempt_.cause +=
-        fmt::format("; then the process that starts and watches the ranks (pid {}{}) was killed", pid, where);
+    attempt_.cause += "; then " + what;
   }
-  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
-  attempt_.state = State::kKilled;
-  return {Order::kKill};  // the ranks of other nodes are still alive
+  for (const auto rank : ranks_of_node) attempt_.num_killed += static_cast<int64_t>(attempt_.alive.erase(rank));
+  if (attempt_.alive.empty()) {
+    attempt_.state = State::kKilled;
+    return {Order::kKill};
+  }
+  if (attempt_.state != State::kRunning) return {};
+  attempt_.state = State::kStopping;
+  attempt_.stopped_at = now;
+  return {Order::kSignal, SIGTERM};
 }
 
 RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
@@ -281,6 +288,10 @@ RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std:
     attempt_.again = Attempt::Again::kFree;  // a rank failed earlier because it had lost its connection to this node
   }
   return fail(exit_status(ErrorCode::kUnavailable), why, now);
+}
+
+void RankPolicy::replace_cause(const std::string& before, const std::string& now) {
+  if (attempt_.cause.starts_with(before)) attempt_.cause.replace(0, before.size(), now);
 }
 
 RankPolicy::Decision RankPolicy::on_host_lost(const std::string& why, const std::set<int64_t>& ranks_of_host,
@@ -434,7 +445,7 @@ RankPolicy::Decision RankPolicy::on_time(Time now) {
   }
   attempt_.state = State::kKilled;
   attempt_.grace_is_over = true;
-  attempt_.num_killed = static_cast<int64_t>(attempt_.alive.size());
+  attempt_.num_killed += static_cast<int64_t>(attempt_.alive.size());
   return {Order::kKill};
 }
 

@@ -109,7 +109,8 @@ class RankPolicy {
   Decision on_cannot_start(int64_t rank, int error_number, Time now);
   /// A process of the job survives SIGKILL, because it is blocked in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
-  Decision on_guardian_lost(int pid, const std::string& where = "");
+  /// A guardian was killed, and its launcher ends these ranks. Those of other hosts are asked to end.
+  Decision on_guardian_lost(int pid, const std::set<int64_t>& ranks, const std::string& where, Time now);
   /// The program that serves the ranks' TCPStore has ended before the ranks.
   Decision on_store_ended(int pid, const std::string& where, int wait_status, Time now);
   /// A node with these ranks was lost. `why`: "lost host b: ...". `is_planned`: the other nodes may continue without
@@ -118,6 +119,8 @@ class RankPolicy {
   /// The same, if the host `spare` waits and can take that node's place: whether the ranks start again there, while the
   /// others run.
   Decision on_host_lost(const std::string& why, const std::set<int64_t>& ranks, const std::string& spare, Time now);
+  /// Replaces the beginning of the cause of the end, of which more is known now.
+  void replace_cause(const std::string& before, const std::string& now);
   /// The spare has started none of these ranks. Returns false if all ranks are to end.
   bool take_back_replacements(const std::set<int64_t>& ranks);
   /// A node leaves the job. The ranks are stopped, and start again on the other nodes.

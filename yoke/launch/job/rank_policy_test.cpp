@@ -354,7 +354,7 @@ TEST(RankPolicy, AProgramThatCannotBeRunHasTheShellsCodes) {
 
 TEST(RankPolicy, SaysThatTheGuardianWasKilled) {
   auto policy = policy_of(2);
-  policy.on_guardian_lost(99);
+  EXPECT_EQ(policy.on_guardian_lost(99, {0, 1}, "", kStart).order, Order::kKill);
   EXPECT_NE(policy.exit_code(), 0);
   EXPECT_EQ(policy.reason(),
             "yoke run: the process that starts and watches the ranks (pid 99) was killed; stopped 2 ranks, 2 of them "
@@ -491,11 +491,11 @@ TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
   policy.on_exited({1, 11, exit_with(127)}, kStart);
   EXPECT_FALSE(notice_of_restart(policy));
   auto lost = restarting_policy(3);
-  lost.on_guardian_lost(99);
+  lost.on_guardian_lost(99, {0, 1}, "", kStart);
   EXPECT_FALSE(notice_of_restart(lost));
   auto late = restarting_policy(3);
   late.on_exited({1, 11, exit_with(1)}, kStart);
-  late.on_guardian_lost(99);
+  late.on_guardian_lost(99, {0, 1}, "", kStart);
   EXPECT_FALSE(notice_of_restart(late)) << "although a rank failed before it";
 }
 

@@ -125,5 +125,17 @@ TEST_F(RankStatus, IsZeroButWhatRanksHaveCaughtIsSaid) {
   EXPECT_EQ(policy_.exit_code(), 0);
 }
 
+/// The launcher of that guardian has killed its ranks.
+TEST_F(RankStatus, RanksOfOtherHostsHaveTheGraceWhenAGuardianWasKilled) {
+  const auto decision = policy_.on_guardian_lost(99, {1}, " on b", kNow);
+  EXPECT_EQ(decision.order, Order::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  EXPECT_EQ(policy_.exit_code(), 75);
+  EXPECT_EQ(policy_.on_time(kNow + std::chrono::seconds(10)).order, Order::kKill);
+  EXPECT_EQ(policy_.reason(),
+            "yoke run: the process that starts and watches the ranks (pid 99 on b) was killed; stopped 2 ranks, 2 of "
+            "them by SIGKILL after 10 s");
+}
+
 }  // namespace
 }  // namespace yoke::launch

@@ -19,6 +19,7 @@
 #include "yoke/launch/job/job_policy.h"
 #include "yoke/launch/job/launcher.h"
 #include "yoke/launch/job/status_line.h"
+#include "yoke/launch/node/endpoint_check.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/remote_node.h"
 #include "yoke/launch/node/rendezvous.h"
@@ -60,9 +61,15 @@ class Head : public Launcher {
     // A single rank writes to the terminal itself, so there is no status line.
     has_status_ = screen_->status_line() != StatusLine::kNone && !spec_.quiet &&
                   (spec_.num_ranks > 1 || nodes_spec_.is_several());
+    if (listener_ && !spec_.quiet) {
+      endpoint_check_ = std::make_unique<EndpointCheck>(
+          nodes_spec_.endpoint_host, nodes_spec_.endpoint_port,
+          [this](const std::string& random) { return listener_->has_greeted_with(random); });
+    }
     for (follow_policy(); policy_.phase() != Phase::kOver; follow_policy()) {
       turn(sources(), nodes_spec_.is_several() ? kLongestTurnOfSeveral : kLongestTurn);
       if (listener_) accept_nodes();
+      doubt_endpoint();
     }
     screen_->settle();
     for (const auto& [id, node] : nodes_) node->flush(kFarewell);
@@ -82,6 +89,7 @@ class Head : public Launcher {
     auto seen = event;
     seen.seen_at = std::chrono::system_clock::now();
     if (event.kind == Kind::kReport && seen.last_line.empty()) seen.last_line = screen_->last_line(event.rank);
+    if (event.kind == Kind::kLost) look_why_lost(id, seen);
     carry_out(policy_.on_node_event(id, seen, loop_.now()));
   }
 
@@ -98,6 +106,7 @@ class Head : public Launcher {
     std::vector<EventSource*> sources;
     for (const auto& [id, node] : nodes_) sources.push_back(node.get());
     if (listener_) sources.push_back(listener_.get());
+    if (endpoint_check_) sources.push_back(endpoint_check_.get());
     return sources;
   }
 
@@ -110,6 +119,12 @@ class Head : public Launcher {
   void handle(LoopTime now) override {
     show_status(now);
     Launcher::handle(now);
+    // After a stall, other hosts may have given this one up and ended their ranks, which then ends ranks here. The
+    // cause is handled first.
+    if (!loop_.has_stalled()) return;
+    for (const auto& [id, node] : nodes_) {
+      if (!policy_.has(id) || !policy_.member(id).is_heads_own) node->handle(now);
+    }
   }
 
   std::vector<Node*> nodes() override {
@@ -146,6 +161,34 @@ class Head : public Launcher {
 
   // Events.
 
+  /// Finds which other nodes are silent when one is lost for that.
+  void look_who_is_silent(int lost) {
+    // Nodes that were cut off together were heard last within a second. One that is there is heard each second.
+    const auto silence = std::max<std::chrono::milliseconds>(
+        {nodes_spec_.silence - 2 * Heartbeat::kSayEvery, nodes_spec_.silence / 2, 3 * Heartbeat::kSayEvery / 2});
+    std::set<int> ids;
+    for (const auto& [id, node] : nodes_) {
+      if (id == lost || !policy_.has(id) || policy_.member(id).is_heads_own) continue;
+      const auto state = policy_.member(id).state;
+      if (state == MemberState::kConnecting || state == MemberState::kLeft || state == MemberState::kLost) continue;
+      if (loop_.now() - node->last_heard() >= silence) ids.insert(id);
+    }
+    policy_.note_silent(std::move(ids));
+  }
+
+  /// Says that this launcher was held up, if that is why a node has given it up.
+  void look_why_lost(int id, NodeEvent& event) {
+    if (event.value == static_cast<int>(NodeEvent::Loss::kSilent)) look_who_is_silent(id);
+    // What the node said may not have arrived on a machine that was suspended.
+    const bool was_closed = event.value == static_cast<int>(NodeEvent::Loss::kClosed);
+    if (was_closed && was_held_up(nodes_spec_.silence)) event.value = static_cast<int>(NodeEvent::Loss::kGivenUp);
+    if (event.value != static_cast<int>(NodeEvent::Loss::kGivenUp)) return;
+    event.text = was_held_up() ? fmt::format("the head node's launcher (pid {}{}) {}", getpid(),
+                                             nodes_spec_.hosts.empty() ? " on " + printable(job_.host) : "",
+                                             describe(*loop_.stall()))
+                               : "the head node sent nothing that arrived";
+  }
+
   void on_signal(const Signal& signal) override {
     const bool is_ctrl_c = signal.is_from_terminal && signal.number == SIGINT;
     const bool is_for_rank =
@@ -162,6 +205,15 @@ class Head : public Launcher {
     }
     for (const auto& complaint : listener_->take_complaints()) say(complaint);
     carry_out(policy_.on_heard([this](int id) { return nodes_.at(id)->last_heard(); }));
+  }
+
+  /// Says that nodes may look for this head elsewhere, unless one has found it.
+  void doubt_endpoint() {
+    if (!endpoint_check_) return;
+    const auto doubt = endpoint_check_->take_doubt();
+    const bool is_alone = policy_.phase() == Phase::kGathering && policy_.membership().num_nodes() < 2;
+    if (doubt && is_alone) say(*doubt);
+    if (doubt || !is_alone) endpoint_check_.reset();
   }
 
   void add_this_machine() {
@@ -282,6 +334,7 @@ class Head : public Launcher {
   const NodesSpec& nodes_spec_;
   const nlohmann::json& for_agents_;
   std::unique_ptr<Listener> listener_;
+  std::unique_ptr<EndpointCheck> endpoint_check_;  ///< Of the endpoint, until a node has found it.
   JobPolicy policy_;
   std::map<int, std::unique_ptr<Node>> nodes_;  ///< The keys are the ids that the policy assigned.
   std::vector<std::string> opening_lines_;

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace yoke::launch {
@@ -53,8 +54,26 @@ class EventSource {
   virtual void handle(LoopTime now) = 0;
 };
 
+/// A time in which this process did not run its loop, though it had something to do.
+struct Stall {
+  enum class Where {
+    kWait,    ///< While it waited for events: it was stopped, or got no processor.
+    kTurn,    ///< While it handled them: the same, or a file system did not answer.
+    kAsleep,  ///< The machine was suspended.
+  };
+  std::chrono::milliseconds length{0};
+  Where where = Where::kWait;
+  LoopTime end;
+};
+
+/// Returns "was stopped, or got no processor, for 7.2 s".
+std::string describe(const Stall& stall);
+
 class EventLoop {
  public:
+  /// Shorter stalls are not noted.
+  static constexpr std::chrono::seconds kShortestStall{1};
+
   /// Runs one turn: waits until a source has something to do, for at most `limit`. Then calls handle() of all sources
   /// in the given order. REQUIRES: no source is destroyed before the turn is over.
   void turn(std::span<EventSource* const> sources, std::chrono::milliseconds limit);
@@ -64,8 +83,19 @@ class EventLoop {
   /// Updates now() after something that took long, such as Ctrl-Z.
   void read_clock() { now_ = std::chrono::steady_clock::now(); }
 
+  /// The last stall; nullopt if there was none.
+  const std::optional<Stall>& stall() const { return stall_; }
+  /// Whether it has been noted in this turn.
+  bool has_stalled() const { return has_stalled_; }
+
  private:
+  void note_stall(Stall::Where where, std::chrono::milliseconds expected);
+
   WaitSet waits_;
+  std::optional<Stall> stall_;
+  bool has_stalled_ = false;
+  std::chrono::nanoseconds last_up_{0};  ///< The machine's time, with that in which it was suspended; 0 at first.
+  LoopTime last_;                        ///< The same moment by steady_clock, without it.
   LoopTime now_ = std::chrono::steady_clock::now();
 };
 

@@ -19,7 +19,9 @@ namespace yoke::launch {
 namespace {
 
 using nlohmann::json;
+using std::chrono::milliseconds;
 
+constexpr const char* kGivenUp = "given_up";
 constexpr size_t kLengthBytes = 4;
 /// The largest message is a rank's environment, which the kernel limits to 6 MB.
 constexpr size_t kMaxMessageBytes = 64 << 20;
@@ -55,7 +57,9 @@ void Channel::send(const json& message) {
 void Channel::add_to(WaitSet& waits) {
   waits.read(in_.value(), can_read_);
   waits.write(num_unsent_bytes() > 0 && preamble_.empty() ? out_.value() : -1, can_write_);
-  if (!end_) waits.until(heartbeat_.next_time(num_unsent_bytes() == 0));
+  if (end_) return;
+  waits.until(heartbeat_.next_time(num_unsent_bytes() == 0));
+  waits.until(heartbeat_.next_turn());
 }
 
 void Channel::handle(LoopTime now) {
@@ -65,8 +69,10 @@ void Channel::handle(LoopTime now) {
   if (end_) return;
   // Bytes that have already arrived count: this process may have been stopped while the peer sent them.
   if (heartbeat_.is_lost(now)) read_some(now);
+  heartbeat_.on_turn(now);
   if (!end_ && heartbeat_.is_lost(now)) {
     was_silent_ = true;
+    send({{kGivenUp, heartbeat_.silence().count()}});
     close(fmt::format("it sent nothing for {}", format_duration(heartbeat_.silence())));
   } else if (heartbeat_.has_to_say(now) && num_unsent_bytes() == 0) {
     send(json::object());
@@ -138,6 +144,12 @@ std::optional<json> Channel::receive() {
     if (!message.is_object()) {
       close("it does not use yoke's protocol");
       throw Error(ErrorCode::kDataLoss, "it sent bytes that are not a message of yoke");
+    }
+    if (const auto given_up = message.find(kGivenUp); given_up != message.end()) {
+      given_up_after_ = milliseconds(given_up->get<int64_t>());
+      close(fmt::format("it had received nothing from here for {}, and gave this host up",
+                        format_duration(*given_up_after_)));
+      break;
     }
     if (!message.empty()) return message;
   }

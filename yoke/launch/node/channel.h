@@ -2,7 +2,8 @@
 // connection.
 //
 // A message is its length in four bytes (little-endian), then a JSON object in CBOR (RFC 8949; texts may hold any
-// bytes). The empty object is a heartbeat.
+// bytes). The empty object is a heartbeat. {"given_up": MILLISECONDS} is the last message to a peer that was silent for
+// so long: one that was stopped, and not cut off, reads it when it goes on.
 #pragma once
 
 #include <chrono>
@@ -30,6 +31,7 @@ class Channel : public EventSource {
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence);
+  std::chrono::milliseconds silence() const { return silence_; }
   void send(const nlohmann::json& message);
 
   void add_to(WaitSet& waits) override;
@@ -44,6 +46,8 @@ class Channel : public EventSource {
   Time last_heard() const { return heartbeat_.last_heard(); }
   /// Whether the channel ended because of silence. The peer may then be alive, but cut off from the network.
   bool was_silent() const { return was_silent_; }
+  /// The channel ended because the peer has given this side up, from which it had received nothing for so long.
+  std::optional<std::chrono::milliseconds> given_up_after() const { return given_up_after_; }
   size_t num_unsent_bytes() const { return unsent_.size() - sent_; }
 
   /// Sends the unsent messages, for at most `patience`.
@@ -66,6 +70,7 @@ class Channel : public EventSource {
   size_t sent_ = 0;
   std::optional<std::string> end_;
   bool was_silent_ = false;
+  std::optional<std::chrono::milliseconds> given_up_after_;
 };
 
 /// Waits for the first message of the head. Errors  kUnavailable: the connection has ended before; as receive().

@@ -95,6 +95,25 @@ TEST_F(ChannelTest, SilenceEndsIt) {
   EXPECT_TRUE(channel_->receive()) << "what was said before still counts";
 }
 
+TEST_F(ChannelTest, WhoeverIsGivenUpIsTold) {
+  say("hello\n");
+  const auto until = std::chrono::steady_clock::now() + milliseconds(60'000);
+  while (!channel_->end() && std::chrono::steady_clock::now() < until) turn(20);
+  char buffer[64];
+  const auto count = read(other_.value(), buffer, sizeof buffer);
+  const auto message = frame({{"given_up", 300}});
+  EXPECT_EQ(std::string(buffer, static_cast<size_t>(count)), message);
+
+  begin();
+  say("hello\n" + frame({{"a", 1}}) + message);
+  turn();
+  EXPECT_TRUE(channel_->receive()) << "what was said before still counts";
+  EXPECT_FALSE(channel_->receive());
+  EXPECT_EQ(channel_->given_up_after(), milliseconds(300));
+  ASSERT_TRUE(channel_->end());
+  EXPECT_FALSE(channel_->was_silent());
+}
+
 TEST_F(ChannelTest, TheOtherSideMayBeSilentForLongerWhileItStarts) {
   const auto turn_for = [&](milliseconds time) {
     const auto until = std::chrono::steady_clock::now() + time;

@@ -11,9 +11,7 @@
 namespace yoke::launch {
 namespace {
 
-constexpr std::string_view kHeadGreeting = "yoke/1 head\n";
 constexpr std::string_view kAgentGreeting = "yoke/1 agent\n";
-constexpr size_t kRandomBytes = 32;
 
 const unsigned char* bytes(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 unsigned char* bytes(std::string& text) { return reinterpret_cast<unsigned char*>(text.data()); }

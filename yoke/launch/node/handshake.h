@@ -10,10 +10,20 @@
 // The key is a hash of the token and the job's id; the keyed hash is HMAC-SHA-512-256 (libsodium's crypto_auth).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace yoke::launch {
+
+inline constexpr std::string_view kHeadGreeting = "yoke/1 head\n";
+inline constexpr size_t kRandomBytes = 32;
+
+/// What a node asks a silent listener, to find out whether it is torch's TCPStore. The store answers only its own
+/// protocol (TCPStoreBackend.hpp): VALIDATE (0) with a magic number, then PING (13) with a number that it sends back,
+/// kAnswerOfStore. A head that was stopped reads it when it goes on.
+inline constexpr std::string_view kAnswerOfStore = "yoke";
+inline constexpr std::string_view kQuestionToStore{"\0\xce\xf7\x85\x3c\x0dyoke", 10};
 
 /// One side of the handshake. The caller passes the bytes that arrive to the Handshake, and sends its answers to the
 /// peer. Pure except for the random bytes.
@@ -30,8 +40,9 @@ class Handshake {
   /// answer shows what they are.
   void greet_first(std::string& to_send);
   State state() const { return state_; }
-  const std::string& reason() const { return reason_; }  ///< Why the peer was refused; empty if it was not.
-  bool is_stranger() const { return is_stranger_; }      ///< Whether the peer was refused because it is not yoke.
+  const std::string& own_random() const { return own_; }  ///< The random bytes of this side's greeting.
+  const std::string& reason() const { return reason_; }   ///< Why the peer was refused; empty if it was not.
+  bool is_stranger() const { return is_stranger_; }       ///< Whether the peer was refused because it is not yoke.
 
  private:
   void feed_head(std::string& received, std::string& to_send);

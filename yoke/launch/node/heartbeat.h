@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace yoke::launch {
 
@@ -14,11 +15,20 @@ class Heartbeat {
   static constexpr std::chrono::seconds kSayEvery{1};
 
   /// `silence`: the time without a message after which the peer counts as lost.
-  Heartbeat(Time now, std::chrono::milliseconds silence) : silence_(silence), last_heard_(now), last_said_(now) {}
+  Heartbeat(Time now, std::chrono::milliseconds silence)
+      : silence_(silence), last_heard_(now), last_said_(now), last_turn_(now) {}
 
   void set_silence(std::chrono::milliseconds silence) { silence_ = silence; }
   void on_heard(Time now) { last_heard_ = now; }
   void on_said(Time now) { last_said_ = now; }
+  /// Called in each turn of the loop, after what has arrived was read. A turn that comes late was held up on this side,
+  /// by SIGSTOP for example, and the peer may have been, too. Only a part of that time counts as silence.
+  void on_turn(Time now) {
+    const auto counts = std::max<std::chrono::nanoseconds>(silence_ / 4, 2 * kSayEvery);
+    const auto late = now - std::exchange(last_turn_, now) - counts;
+    if (late > late.zero()) last_heard_ = std::min<Time>(now, last_heard_ + late);
+  }
+  Time next_turn() const { return last_turn_ + kSayEvery; }  ///< When on_turn() must be called.
 
   bool is_lost(Time now) const { return now >= last_heard_ + silence_; }
   bool has_to_say(Time now) const { return now >= last_said_ + kSayEvery; }
@@ -34,7 +44,7 @@ class Heartbeat {
 
  private:
   std::chrono::milliseconds silence_;
-  Time last_heard_, last_said_;
+  Time last_heard_, last_said_, last_turn_;
 };
 
 }  // namespace yoke::launch

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace yoke::launch {
 namespace {
 
@@ -22,6 +24,31 @@ TEST(Heartbeat, TheOtherSideIsLostAfterSoMuchSilence) {
     heartbeat.on_heard(kFirstHeard + milliseconds(one.heard_ms));
     EXPECT_EQ(heartbeat.is_lost(kFirstHeard + milliseconds(one.now_ms)), one.is_lost)
         << one.heard_ms << " " << one.now_ms;
+  }
+}
+
+TEST(Heartbeat, TimeInWhichThisSideDidNotRunIsNotSilence) {
+  struct Case {
+    int silence_ms;
+    std::vector<int> turns_ms;
+    bool is_lost;  ///< At the last turn.
+  };
+  const Case kCases[] = {{4000, {1000, 2000, 3000, 4000}, true},
+                         {4000, {1000, 8000}, false},
+                         {4000, {1000, 8000, 8900}, false},
+                         {4000, {1000, 8000, 9000}, true},
+                         {20'000, {19'000}, false},
+                         {20'000, {5000, 10'000, 15'000, 20'000}, true},
+                         {20'000, {100'000, 200'000, 300'000}, false},
+                         {20'000, {100'000, 200'000, 300'000, 400'000}, true}};
+  for (const auto& one : kCases) {
+    Heartbeat heartbeat(kFirstHeard, milliseconds(one.silence_ms));
+    bool is_lost = false;
+    for (const int turn : one.turns_ms) {
+      heartbeat.on_turn(kFirstHeard + milliseconds(turn));
+      is_lost = heartbeat.is_lost(kFirstHeard + milliseconds(turn));
+    }
+    EXPECT_EQ(is_lost, one.is_lost) << testing::PrintToString(one.turns_ms);
   }
 }
 

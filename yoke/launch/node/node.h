@@ -26,7 +26,7 @@ struct NodeInfo {
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave the node.
   std::string role = "default";      ///< Its --role.
   std::string nnodes;                ///< Its --nnodes, such as "2" or "2:4"; empty if the head started it.
-  RestartLimit restarts;             ///< Its --max-restarts; none if not given: the head's value is used.
+  RestartLimit restarts;             ///< Its --max-restarts.
   int64_t replacements = 0;          ///< LaunchSpec::replacements, of which its ranks know.
   int64_t num_spares = 0;            ///< Its --spares.
   bool is_return = false;            ///< Whether it was a node of this job before, and was cut off.
@@ -56,7 +56,12 @@ struct NodeEvent {
     kDone,          ///< All output and all reports of the ranks were delivered.
     kSignal,        ///< The launcher of that node received signal `value`, which asks it to end.
     kNotice,        ///< text: a message for the user. value: 1 if output is lost for good.
-    kLost,          ///< The connection has ended. text: why.
+    kLost,          ///< The connection has ended. text: why; value: a Loss
+  };
+  enum class Loss {
+    kClosed,
+    kSilent,   ///< The node has sent nothing for too long.
+    kGivenUp,  ///< The node has received nothing from the head for too long, which may have been stopped.
   };
   Kind kind = Kind::kDone;
   int64_t rank = -1;

@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using Kind = NodeEvent::Kind;
+using Loss = NodeEvent::Loss;
 
 /// How long ssh may take to end after the end of its input. If the network is cut, it does not end by itself.
 constexpr std::chrono::milliseconds kProcessPatience{500};
@@ -97,7 +98,8 @@ void RemoteNode::receive() {
   }
   if (!channel_->end()) return;
   read_process_errors();
-  if (is_ready_ || has_agent_) return lose(*channel_->end());
+  const auto how = channel_->given_up_after() ? Loss::kGivenUp : channel_->was_silent() ? Loss::kSilent : Loss::kClosed;
+  if (is_ready_ || has_agent_) return lose(*channel_->end(), how);
   if (!error_text_.empty()) errors_.push_back(error_text_);
   lose(why_no_agent({.errors = std::move(errors_),
                      .out = channel_->text_before(),
@@ -161,10 +163,10 @@ void RemoteNode::read_process_errors() {
   if (count == 0) process_errors_.reset();
 }
 
-void RemoteNode::lose(const std::string& why) {
+void RemoteNode::lose(const std::string& why, Loss how) {
   if (is_lost_) return;
   is_lost_ = true;
-  observer_.on_event(*this, {.kind = Kind::kLost, .text = why});
+  observer_.on_event(*this, {.kind = Kind::kLost, .value = static_cast<int>(how), .text = why});
 }
 
 }  // namespace yoke::launch

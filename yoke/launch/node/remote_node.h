@@ -45,7 +45,7 @@ class RemoteNode : public Node {
   void obey(const nlohmann::json& message);
   void read_process_errors();
   void acknowledge();
-  void lose(const std::string& why);
+  void lose(const std::string& why, NodeEvent::Loss how = NodeEvent::Loss::kClosed);
 
   std::unique_ptr<Channel> channel_;
   std::string address_;

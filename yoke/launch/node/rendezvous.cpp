@@ -217,22 +217,16 @@ class HeadSearch {
                 handshake.is_stranger() ? kNoHead : kNoToken);
   }
 
-  /// Whether torch's TCPStore listens at `address`. The store answers only its own protocol (TCPStoreBackend.hpp):
-  /// VALIDATE with a magic number, then PING with a number that it sends back.
+  /// Whether torch's TCPStore listens at `address`.
   bool is_torchs_store(const addrinfo& address) {
-    constexpr uint32_t kMagic = 0x3C85F7CE, kNonce = 0x656B6F79;
-    constexpr char kValidate = 0, kPing = 13;
     const auto fd = connect_once(address);
     if (!fd) return false;
-    std::string question(1, kValidate);
-    question.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
-    question += kPing;
-    question.append(reinterpret_cast<const char*>(&kNonce), sizeof kNonce);
-    send_all(fd.value(), question);
+    send_all(fd.value(), kQuestionToStore);
     for (const auto until = Clock::now() + kHangUpWithin; Clock::now() < until && !wait(milliseconds(20));) {
-      uint32_t answer = 0;
-      const auto count = recv(fd.value(), &answer, sizeof answer, MSG_PEEK);
-      if (count == static_cast<ssize_t>(sizeof answer)) return answer == kNonce;
+      char answer[kAnswerOfStore.size()];
+      const auto count = recv(fd.value(), answer, sizeof answer, MSG_PEEK);
+      if (count == static_cast<ssize_t>(sizeof answer))
+        return std::string_view(answer, sizeof answer) == kAnswerOfStore;
       if (count == 0) return false;
     }
     return false;
@@ -310,7 +304,8 @@ void Listener::talk_to(Pending& one, LoopTime now) {
     send_at_once(one.socket.value());
     arrivals_.push_back({std::move(one.socket), one.address});
   } else if (one.handshake->state() == Handshake::State::kRefused) {
-    complain(one.address, one.handshake->reason());
+    // A node that waited for this head while it was stopped asked that, and tries again.
+    if (!one.received.starts_with(kQuestionToStore)) complain(one.address, one.handshake->reason());
     one.socket.reset();
   } else if (now >= one.until) {
     complain(one.address, fmt::format("it connected, but did not complete yoke's greeting within {}",
@@ -342,6 +337,8 @@ void Listener::accept_some(LoopTime now) {
     auto handshake = std::make_unique<Handshake>(Handshake::Side::kHead, nodes_.token, run_id_);
     std::string nothing, greeting;
     handshake->feed(nothing, greeting);
+    greetings_.push_back(handshake->own_random());
+    if (greetings_.size() > kMaxPending) greetings_.pop_front();
     send_all(fd.value(), greeting);
     pending_.push_back({.socket = std::move(fd),
                         .address = address_text(generic, size),

@@ -2,7 +2,9 @@
 // connect to it. A node that does not know the job's token is refused (handshake.h).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -37,6 +39,10 @@ class Listener : public EventSource {
   /// Returns the messages for the user about connections that were refused since the last call.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
   uint16_t port() const { return port_; }
+  /// Whether one of the last greetings had these random bytes.
+  bool has_greeted_with(const std::string& random) const {
+    return std::ranges::find(greetings_, random) != greetings_.end();
+  }
 
  private:
   struct Pending {
@@ -61,6 +67,7 @@ class Listener : public EventSource {
   std::vector<Arrival> arrivals_;
   std::vector<std::string> complaints_;
   std::vector<Pending> pending_;
+  std::deque<std::string> greetings_;  ///< The random bytes of the last ones.
   std::set<std::string> said_;
 };
 

@@ -13,6 +13,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/contract/rank_env.h"
+#include "yoke/launch/plan/plan.h"
 #include "yoke/launch/torchrun/spec.h"
 #include "yoke/launch/torchrun/values.h"
 
