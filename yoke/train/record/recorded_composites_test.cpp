@@ -56,7 +56,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace nn = torch::nn;
 
-struct Mode {
+struct InferenceOr {
   const char* name;
   bool is_inference = false;
 };
@@ -89,7 +89,7 @@ auto norm_step(Norm norm) {
   };
 }
 
-class RecordedComposites : public ::testing::TestWithParam<Mode> {};
+class RecordedComposites : public ::testing::TestWithParam<InferenceOr> {};
 
 // Under InferenceMode, operators that autograd takes apart otherwise reach a recording whole. A comparison must restore
 // what they write.
@@ -142,7 +142,8 @@ TEST_P(RecordedComposites, LeaveTheStateOfTheStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, RecordedComposites, ::testing::Values(Mode{"NoGrad"}, Mode{"InferenceMode", true}),
+INSTANTIATE_TEST_SUITE_P(, RecordedComposites,
+                         ::testing::Values(InferenceOr{"NoGrad"}, InferenceOr{"InferenceMode", true}),
                          [](const auto& info) { return info.param.name; });
 
 // A replay would take the number of a tensor that the recording has read.

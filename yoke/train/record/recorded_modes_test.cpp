@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace nn = torch::nn;
 
-struct Net {
+struct Layers {
   nn::Linear first{4, 8}, last{8, 2};
   nn::Dropout dropout{0.3};
   nn::BatchNorm1d norm{8};
@@ -31,27 +31,27 @@ struct Net {
 };
 
 /// Losses and the sum of all tensors of 40 steps, with `change` before each of them.
-std::vector<at::Tensor> train_with(const std::function<void(int step, Net& net)>& change, bool is_recorded,
+std::vector<at::Tensor> train_with(const std::function<void(int step, Layers& layers)>& change, bool is_recorded,
                                    int64_t recordings, Small&& small = Small({.check = false})) {
   seed({.seed = 5});
-  Net net;
-  Sgd optimizer(*net.all, {.lr = 0.1});
+  Layers layers;
+  Sgd optimizer(*layers.all, {.lr = 0.1});
   const auto step = [&](const at::Tensor& x) {
     optimizer.zero_grad();
-    const auto loss = net.all->forward(x).square().mean();
+    const auto loss = layers.all->forward(x).square().mean();
     loss.backward();
     optimizer.step();
     return loss;
   };
-  small.options.modules = {*net.all};
+  small.options.modules = {*layers.all};
   Recorded recorded(step, small.options);
   std::vector<at::Tensor> all;
   for (int i = 0; i < 40; ++i) {
-    change(i, net);
+    change(i, layers);
     const auto x = at::randn({6, 4});
     all.push_back((is_recorded ? recorded(x) : step(x)).detach());
   }
-  for (const auto& buffer : net.all->buffers()) all.push_back(buffer);
+  for (const auto& buffer : layers.all->buffers()) all.push_back(buffer);
   if (is_recorded) {
     EXPECT_EQ(recorded.num_recordings(), recordings);
     EXPECT_EQ(recorded.num_replays(), 38 - recordings);
@@ -61,40 +61,40 @@ std::vector<at::Tensor> train_with(const std::function<void(int step, Net& net)>
   return all;
 }
 
-void expect_the_same(const std::function<void(int step, Net& net)>& change, int64_t recordings) {
+void expect_the_same(const std::function<void(int step, Layers& layers)>& change, int64_t recordings) {
   const auto plain = train_with(change, false, recordings), replayed = train_with(change, true, recordings);
   ASSERT_EQ(plain.size(), replayed.size());
   for (size_t i = 0; i < plain.size(); ++i) ASSERT_TRUE(same_bits(plain[i], replayed[i])) << i;
 }
 
 TEST(RecordedModes, HaveAPlanEach) {
-  expect_the_same([](int, Net&) {}, 1);
+  expect_the_same([](int, Layers&) {}, 1);
   // The whole network, as around an evaluation.
-  expect_the_same([](int step, Net& net) { net.all->train(step % 10 < 5); }, 2);
+  expect_the_same([](int step, Layers& layers) { layers.all->train(step % 10 < 5); }, 2);
   // One layer, for the rest of the training.
-  expect_the_same([](int step, Net& net) { net.norm->train(step < 20); }, 2);
+  expect_the_same([](int step, Layers& layers) { layers.norm->train(step < 20); }, 2);
 }
 
 TEST(RecordedModes, AreAlsoNumbersOfLayers) {
-  expect_the_same([](int step, Net& net) { net.dropout->options.p(step < 20 ? 0.3 : 0.1); }, 2);
-  expect_the_same([](int step, Net& net) { net.norm->options.momentum(step < 15 ? 0.1 : 0.5); }, 2);
+  expect_the_same([](int step, Layers& layers) { layers.dropout->options.p(step < 20 ? 0.3 : 0.1); }, 2);
+  expect_the_same([](int step, Layers& layers) { layers.norm->options.momentum(step < 15 ? 0.1 : 0.5); }, 2);
 }
 
 // A module that a step switches itself is in the same mode before each call, or the call runs the step.
 TEST(RecordedModes, MayBeSetInTheStep) {
   seed({.seed = 5});
-  Net net;
+  Layers layers;
   const auto step = [&](const at::Tensor& x) {
-    net.all->train();
-    return net.all->forward(x).detach();
+    layers.all->train();
+    return layers.all->forward(x).detach();
   };
   Small small({.check = false});
-  small.options.modules = {*net.all};
+  small.options.modules = {*layers.all};
   Recorded recorded(step, small.options);
   for (int i = 0; i < 20; ++i) {
-    if (i % 10 == 9) net.all->eval();
+    if (i % 10 == 9) layers.all->eval();
     recorded(at::randn({6, 4}));
-    EXPECT_TRUE(net.dropout->is_training()) << i;
+    EXPECT_TRUE(layers.dropout->is_training()) << i;
   }
   EXPECT_EQ(recorded.num_recordings(), 1);
   EXPECT_EQ(recorded.num_replays(), 15);
