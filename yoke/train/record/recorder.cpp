@@ -85,7 +85,7 @@ bool changes_memory(std::string_view name) {
 }
 
 /// Operators that autograd or the dispatcher takes apart, so that a recording sees their parts alone, and which read
-/// values of a tensor through a pointer before that. The second text is what the program may do instead.
+/// values of a tensor through a pointer before that. The last text is what the program may do instead.
 std::string_view instead_of_reading(const c10::OperatorName& op) {
   struct Reader {
     std::string_view name, overload, instead;
@@ -94,7 +94,7 @@ std::string_view instead_of_reading(const c10::OperatorName& op) {
       "give the network padded batches, and mask what it computes from the padding, or keep it outside";
   constexpr std::array kReaders = {
       Reader{"aten::tensor_split", "tensor_indices_or_sections", "split at numbers that do not change, or outside"},
-      Reader{"aten::ctc_loss", "Tensor", "keep the loss and its backward outside"},
+      Reader{"aten::ctc_loss", "Tensor", "if the lengths never change, call torch::ctc_loss() with numbers"},
       Reader{"aten::_pad_packed_sequence", "", kUnpacked},
       Reader{"aten::lstm", "data", kUnpacked},
       Reader{"aten::gru", "data", kUnpacked},
