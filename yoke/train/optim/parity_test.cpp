@@ -406,5 +406,18 @@ TEST(PythonState, RefusesAnotherOptimizersState) {
   EXPECT_THAT(message(state), HasSubstr("max_exp_avg_sq"));
 }
 
+// As of `AdamW(p for p in model.parameters() if p.requires_grad)` in Python, and of earlier DistributedDataParallels.
+TEST(PythonState, OfTheTrainedParametersAloneIsLoaded) {
+  const auto trained = torch::ones({3}).requires_grad_(), frozen = torch::ones({2});
+  AdamW of_trained(NamedTensors{{"trained", trained}}, {.lr = 0.1});
+  trained.sum().backward();
+  of_trained.step();
+  AdamW of_all(NamedTensors{{"frozen", frozen}, {"trained", trained}}, {.lr = 0.2});
+  load_python(of_all, to_python(of_trained));
+  EXPECT_EQ(of_all.lr(), 0.1);
+  EXPECT_EQ(of_all.state_dict().at("step.trained").item<float>(), 1);
+  EXPECT_FALSE(of_all.state_dict().contains("step.frozen"));
+}
+
 }  // namespace
 }  // namespace yoke::train
