@@ -100,9 +100,8 @@ void refuse_to_record_draws(const Surroundings& before, const Surroundings& afte
       continue;
     }
     recording->refuse(
-        "recompute was called with a function that draws random numbers, as dropout does. It sets the generator back "
-        "in "
-        "backward, which a replay would not do: keep the dropout out of the function, or do without recompute");
+        "recompute was called with a function that draws random numbers, as dropout does. It sets the generator "
+        "back in backward, which a replay would not do: keep the dropout out of the function, or do without recompute");
   }
 }
 

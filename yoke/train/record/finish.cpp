@@ -100,9 +100,8 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
       keeps_casts_ = plan_.autocast != 0 && name == "aten::_to_copy";
       if (keeps_casts_) {
         return refuse(
-            "Autocast is on around the recorded call, and keeps the parameters that it has cast until it ends, also "
-            "when "
-            "an optimizer changes them: open it in the step");
+            "Autocast is on around the recorded call, and keeps the parameters that it has cast until it ends, "
+            "also when an optimizer changes them: open it in the step");
       }
       return refuse(
           fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "

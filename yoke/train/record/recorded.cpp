@@ -176,9 +176,8 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
   if (modes && modes->now() != modes_before) {
     if (!std::exchange(has_warned_of_modes, true) && options.warn) {
       options.warn(
-          "Recorded: a step that switches its modules by train() or eval() is not recorded when it does so; switch "
-          "them "
-          "before the step");
+          "Recorded: a step that switches its modules by train() or eval() is not recorded when it does so; "
+          "switch them before the step");
     }
     return results;
   }
