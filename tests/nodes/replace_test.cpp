@@ -108,7 +108,8 @@ TEST_F(ReplaceOnHosts, AllEndWhenNoReplacementIsLeft) {
 
 /// What an agent sends of the end of its rank decides, as on one host.
 TEST_F(ReplaceOnHosts, ARankThatFailsRepeatedlyOrHasKeptNoStateIsNotReplaced) {
-  const auto early = over_ssh(shell({"--replace", "9"}, "[ $RANK != 3 ] || kill -KILL $$; exec sleep 1000"));
+  const auto early =
+      over_ssh(shell({"--replace", "9"}, "meet begin; [ $RANK != 3 ] || kill -KILL $$; exec sleep 1000"));
   EXPECT_THAT(early->wait(kLong).err, HasSubstr("because it kept no state of a training then"));
   const auto same = over_ssh(shell({"--replace", "9"}, "made 4; [ $RANK != 3 ] || kill -SEGV $$; exec sleep 1000"));
   EXPECT_THAT(same->wait(kLong).err, HasSubstr("because it ended in the same way after step 4 before"));

@@ -29,17 +29,21 @@ TEST(SrunNodes, MeetByThemselves) {
 
 /// With the options of the step that a batch script starts.
 TEST(SrunNodes, ASpareTakesThePlaceOfALostOne) {
+  const TemporaryFolder folder;
+  // What a rank prints just before its launcher is killed may get lost, so it is written into a file, too.
   const auto result =
       srun({"-N3", "-n3", "--wait=0", "--no-kill", "--kill-on-bad-exit=0", YOKE_COMMAND, "run", "--spares", "1",
             "--max-restarts", "1", "--", "sh", "-c",
-            "echo $RANK/$WORLD_SIZE of attempt $TORCHELASTIC_RESTART_COUNT is in task $SLURM_PROCID; [ "
-            "$TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; [ $RANK = 1 ] || exec sleep 1000; kill -KILL $(ps -o ppid= "
-            "-p $PPID)"},
+            "echo $RANK/$WORLD_SIZE of attempt $TORCHELASTIC_RESTART_COUNT is in task $SLURM_PROCID | tee -a " +
+                folder.path("ranks") +
+                "; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; [ $RANK = 1 ] || exec sleep 1000; "
+                "kill -KILL $(ps -o ppid= -p $PPID)"},
            "3");
   if (result.exit_code == 125) GTEST_SKIP() << result.err;
   EXPECT_EQ(result.exit_code, 137) << "that of the launcher that was killed" << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("0/2 of attempt 1 is in task 0"), HasSubstr("1/2 of attempt 0 is in task 1"),
-                                HasSubstr("1/2 of attempt 1 is in task 2")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("0/2 of attempt 1 is in task 0"), HasSubstr("1/2 of attempt 1 is in task 2")));
+  EXPECT_THAT(slurp(folder.path("ranks")), HasSubstr("1/2 of attempt 0 is in task 1"));
 }
 
 /// Rank 1 has its launcher killed when the head knows that it keeps a state, which a node tells once a second.
