@@ -80,9 +80,8 @@ struct ShardedOptimizerOptions {
 ///             construct the optimizer, and then DistributedDataParallel, which relies on the strides. A tied parameter
 ///             counts once, under its first name (see distinct).
 /// Frozen      parameters have slices too, as PyTorch's optimizers have all parameters. Such a parameter has no state
-/// and
-///             no place in the buffers, and is not sent, until it gets a gradient. From that step on it is trained like
-///             the others. With kDone, it gets its first gradient in the same step on all ranks.
+///             and no place in the buffers, and is not sent, until it gets a gradient. From that step on it is trained
+///             like the others. With kDone, it gets its first gradient in the same step on all ranks.
 /// Gradients   must be dense. With kInStep, a gradient that is missing on this rank counts as zero if another rank has
 ///             one; if no rank has one, the parameter is not changed. In shared memory, a gradient is a tensor there,
 ///             which the next one of the parameter overwrites.
