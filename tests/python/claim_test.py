@@ -206,8 +206,8 @@ print("well", flush=True)
     def test_it_ends_if_the_shell_that_watches_this_process_is_killed(self):
         devices = yoke.claim(1)
         devices._watcher.kill()
-        self.wait_for_none()
-        self.assertFalse(devices.is_held)
+        machine.wait_until(lambda: not devices.is_held, "it has ended")
+        self.assertEqual(self.holders(), [])
         self.assertIn("ended before it was released", str(self.error_of(devices.release)))
 
     def test_ctrl_c_in_a_claim_is_pythons(self):

@@ -56,6 +56,18 @@ class ProfileCommandTest : public testing::Test {
     return json::parse(result.out, nullptr, false);
   }
 
+  /// Whether one of five recordings shows what is planted. Other tests on the same processors make steps longer and
+  /// ranks late, which can hide it.
+  testing::AssertionResult is_soon(const std::vector<std::string>& program,
+                                   const std::function<bool(const json&)>& is_as_planted) const {
+    json report;
+    for (int i = 0; i < 5; ++i) {
+      report = report_of(program);
+      if (is_as_planted(report)) return testing::AssertionSuccess();
+    }
+    return testing::AssertionFailure() << report.dump(1);
+  }
+
   std::vector<std::string> left_over() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
@@ -68,34 +80,23 @@ class ProfileCommandTest : public testing::Test {
 };
 
 TEST_F(ProfileCommandTest, NamesTheBottleneckThatAProgramWasGiven) {
-  for (const auto* bottleneck : {"data_loading", "small_operations", "optimizer"}) {
-    const auto report = report_of(training(bottleneck, "1000"));
-    EXPECT_EQ(report["bottleneck"], bottleneck) << report.dump(1);
-    EXPECT_EQ(report["ranks"][0]["steps"], 6);
-    EXPECT_EQ(report["ranks"][0]["trace"], "rank0.json");
-  }
-  if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
-    EXPECT_EQ(report_of(training("threads", "1000"))["bottleneck"], "threads");
+  std::vector<std::string> bottlenecks{"data_loading", "small_operations", "optimizer"};
+  if (sysconf(_SC_NPROCESSORS_ONLN) > 1) bottlenecks.push_back("threads");
+  for (const auto& bottleneck : bottlenecks) {
+    EXPECT_TRUE(is_soon(training(bottleneck, "1000"), [&](const json& report) {
+      const auto& rank = report["ranks"][0];
+      return report["bottleneck"] == bottleneck && rank["steps"] == 6 && rank["trace"] == "rank0.json";
+    }));
   }
   EXPECT_THAT(left_over(), IsEmpty());
 }
 
-// Other tests on the same processors make ranks late, which hides what is planted here. So it may take several
-// recordings.
 TEST_F(ProfileCommandTest, ComparesTheRanksOfAJob) {
-  const auto is_soon = [&](const std::string& plant, const std::function<bool(const json&)>& is_as_planted) {
-    json report;
-    for (int i = 0; i < 5; ++i) {
-      report = report_of(ranks(training(plant, "1000")));
-      if (is_as_planted(report)) return testing::AssertionSuccess();
-    }
-    return testing::AssertionFailure() << report.dump(1);
-  };
-  EXPECT_TRUE(is_soon("skew", [](const json& report) {
+  EXPECT_TRUE(is_soon(ranks(training("skew", "1000")), [](const json& report) {
     return report["bottleneck"] == "skew" && report.value(json::json_pointer("/straggler/rank"), -1) == 1 &&
            report["ranks"].size() == 2;
   }));
-  EXPECT_TRUE(is_soon("communication", [](const json& report) {
+  EXPECT_TRUE(is_soon(ranks(training("communication", "1000")), [](const json& report) {
     return std::ranges::any_of(report["causes"], [](const json& one) {
       return one["cause"] == "communication" && one["gain_ceiling_percent"] > 20;
     });

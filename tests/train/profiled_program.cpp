@@ -47,7 +47,7 @@ class Training {
         table_(at::zeros({name_ == "optimizer" ? 12'000'000 : 4}, at::requires_grad())),
         sgd_(*net_, {.lr = 1e-4}),
         adam_(train::NamedTensors{{"table", table_}}, {.lr = 1e-4}),
-        x_(at::randn({name_ == "communication" || name_ == "small_operations" ? 8 : 1024, 256})),
+        x_(at::randn({batch_of(name_), 256})),
         y_(at::randint(10, {x_.size(0)})),
         slow_loader_(SlowSource(), {.batch_size = 24, .num_workers = 0}) {
     if (world.size() > 1) parallel_.emplace(*net_, world);
@@ -67,6 +67,12 @@ class Training {
   }
 
  private:
+  /// Samples in a step: few, where the network's arithmetic must be small beside what is planted, also on a processor
+  /// that is slow at it.
+  static int64_t batch_of(const std::string& name) {
+    return name == "communication" || name == "small_operations" ? 8 : name == "optimizer" ? 64 : 1024;
+  }
+
   void compute(const at::Tensor& x) {
     sgd_.zero_grad();
     if (name_ == "small_operations") {
