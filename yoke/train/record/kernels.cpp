@@ -1,7 +1,8 @@
-// Matrix products make the call of BLAS that libtorch makes (ATen/native/LinearAlgebra.cpp, addmm_impl_cpu_), and all
-// other operators here call libtorch's kernels, so the bits are the same.
+// Matrix products make the call of BLAS that libtorch makes (ATen/native/LinearAlgebra.cpp, addmm_impl_cpu_), and
+// other operators call libtorch's kernels or have loops that were compared with them, so the bits are the same.
 #include "yoke/train/record/detail/kernels.h"
 
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/_log_softmax_backward_data_cpu_dispatch.h>
 #include <ATen/ops/_log_softmax_cpu_dispatch.h>
 #include <ATen/ops/clamp_min_cpu_dispatch.h>
@@ -11,8 +12,11 @@
 #include <ATen/ops/threshold_backward_cpu_dispatch.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
+
+#include "yoke/train/record/detail/small_kernels.h"
 
 // libtorch has BLAS in it. On platforms where it does not show this symbol, matrix products are called as operators.
 extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
@@ -29,12 +33,22 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
 }
 
-const float* values(const at::Tensor& tensor) {
-  return static_cast<const float*>(tensor.unsafeGetTensorImpl()->data());
+/// Of one shape, too.
+bool are_plain(std::initializer_list<at::Tensor> tensors) {
+  const auto& first = *tensors.begin();
+  return std::ranges::all_of(
+      tensors, [&](const at::Tensor& tensor) { return is_plain(tensor) && tensor.sizes() == first.sizes(); });
 }
-float* mutable_values(const at::Tensor& tensor) {
-  return static_cast<float*>(tensor.unsafeGetTensorImpl()->mutable_data());
+
+/// Of one class for each row.
+bool is_nll_mean(const at::Tensor& x, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+                 int64_t reduction) {
+  return x.dim() == 2 && is_plain(x) && x.numel() > 0 && x.nbytes() <= kMaxDirectBytes &&
+         target.scalar_type() == at::kLong && target.is_contiguous() && !(weight && weight->defined()) &&
+         reduction == at::Reduction::Mean;
 }
+
+bool is_last(int64_t dim, const at::Tensor& tensor) { return dim == tensor.dim() - 1 || dim == -1; }
 
 /// One factor of a product as BLAS, whose matrices are in the order of columns, reads it.
 struct Factor {
@@ -93,40 +107,65 @@ std::function<void()> direct_kernel(const RecordedCall& call, const std::vector<
     return [to = out, size = out.numel()] { std::fill_n(mutable_values(to), size, 1.0F); };
   }
   if (name == "aten::relu" && is_plain(in[0].toTensor())) {
-    return [to = at::Tensor(out), x = in[0].toTensor()]() mutable { at::cpu::clamp_min_out(to, x, 0); };
+    const auto& x = in[0].toTensor();
+    if (auto small = small_relu(out, x)) return small;
+    return [to = at::Tensor(out), x]() mutable { at::cpu::clamp_min_out(to, x, 0); };
   }
   if (name == "aten::threshold_backward" && overload.empty()) {
-    return [to = at::Tensor(out), g = in[0].toTensor(), x = in[1].toTensor(), threshold = in[2].toScalar()]() mutable {
+    const auto &g = in[0].toTensor(), &x = in[1].toTensor();
+    if (are_plain({out, g, x})) return small_threshold_backward(out, g, x, in[2].toScalar().toFloat());
+    return [to = at::Tensor(out), g, x, threshold = in[2].toScalar()]() mutable {
       at::cpu::threshold_backward_out(to, g, x, threshold);
     };
   }
   if (name == "aten::sum" && overload == "dim_IntList" && in[1].isIntList() && is_plain(in[0].toTensor()) &&
       in[3].isNone()) {
-    return [to = at::Tensor(out), x = in[0].toTensor(), dims = in[1].toIntVector(), keep = in[2].toBool()]() mutable {
-      at::cpu::sum_out(to, x, dims, keep);
-    };
+    const auto& x = in[0].toTensor();
+    const auto dims = in[1].toIntVector();
+    if (x.dim() == 2 && x.nbytes() <= kMaxDirectBytes && dims == std::vector<int64_t>{0} && is_plain(out)) {
+      if (auto small = small_sum_of_rows(out, x)) return small;
+    }
+    return [to = at::Tensor(out), x, dims, keep = in[2].toBool()]() mutable { at::cpu::sum_out(to, x, dims, keep); };
   }
   if (name == "aten::_log_softmax" && overload.empty()) {
-    return [to = at::Tensor(out), x = in[0].toTensor(), dim = in[1].toInt(), half = in[2].toBool()]() mutable {
+    const auto& x = in[0].toTensor();
+    const auto dim = in[1].toInt();
+    if (are_plain({out, x}) && is_last(dim, x)) {
+      if (auto small = small_log_softmax(out, x)) return small;
+    }
+    return [to = at::Tensor(out), x, dim, half = in[2].toBool()]() mutable {
       at::cpu::_log_softmax_out(to, x, dim, half);
     };
   }
   if (name == "aten::_log_softmax_backward_data" && overload.empty()) {
-    return [to = at::Tensor(out), g = in[0].toTensor(), y = in[1].toTensor(), dim = in[2].toInt(),
-            dtype = in[3].toScalarType()]() mutable { at::cpu::_log_softmax_backward_data_out(to, g, y, dim, dtype); };
+    const auto &g = in[0].toTensor(), &y = in[1].toTensor();
+    const auto dim = in[2].toInt();
+    if (are_plain({out, g, y}) && is_last(dim, y)) {
+      if (auto small = small_log_softmax_backward(out, g, y)) return small;
+    }
+    return [to = at::Tensor(out), g, y, dim, dtype = in[3].toScalarType()]() mutable {
+      at::cpu::_log_softmax_backward_data_out(to, g, y, dim, dtype);
+    };
   }
   if (name == "aten::nll_loss_forward" && overload.empty() && results.size() == 2) {
-    return [to = at::Tensor(out), weight_sum = results[1], x = in[0].toTensor(), y = in[1].toTensor(),
-            weight = in[2].toOptional<at::Tensor>(), reduction = in[3].toInt(), ignored = in[4].toInt()]() mutable {
-      at::cpu::nll_loss_forward_out(to, weight_sum, x, y, weight, reduction, ignored);
+    const auto &num_counted = results[1], &x = in[0].toTensor(), &y = in[1].toTensor();
+    const auto weight = in[2].toOptional<at::Tensor>();
+    const auto reduction = in[3].toInt(), ignored = in[4].toInt();
+    std::function<void()> theirs = [=, to = at::Tensor(out), count = at::Tensor(num_counted)]() mutable {
+      at::cpu::nll_loss_forward_out(to, count, x, y, weight, reduction, ignored);
     };
+    if (!is_nll_mean(x, y, weight, reduction)) return theirs;
+    return small_nll_mean(out, num_counted, x, y, ignored, std::move(theirs));
   }
   if (name == "aten::nll_loss_backward" && overload.empty()) {
-    return [to = at::Tensor(out), g = in[0].toTensor(), x = in[1].toTensor(), y = in[2].toTensor(),
-            weight = in[3].toOptional<at::Tensor>(), reduction = in[4].toInt(), ignored = in[5].toInt(),
-            weight_sum = in[6].toTensor()]() mutable {
-      at::cpu::nll_loss_backward_out(to, g, x, y, weight, reduction, ignored, weight_sum);
+    const auto &g = in[0].toTensor(), &x = in[1].toTensor(), &y = in[2].toTensor(), &num_counted = in[6].toTensor();
+    const auto weight = in[3].toOptional<at::Tensor>();
+    const auto reduction = in[4].toInt(), ignored = in[5].toInt();
+    std::function<void()> theirs = [=, to = at::Tensor(out)]() mutable {
+      at::cpu::nll_loss_backward_out(to, g, x, y, weight, reduction, ignored, num_counted);
     };
+    if (!is_nll_mean(x, y, weight, reduction) || !is_plain(g) || !is_plain(out)) return theirs;
+    return small_nll_mean_backward(out, g, y, ignored, num_counted, std::move(theirs));
   }
   return nullptr;
 }
