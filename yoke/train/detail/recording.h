@@ -57,6 +57,8 @@ class StepRecording {
   virtual void refuse(const std::string& reason) = 0;
   /// This call of the step is not recorded, because it sets up what later ones find.
   virtual void postpone() = 0;
+  /// Code of the step reads, sets or drops the gradient of this leaf, which need not take an operator.
+  virtual void use_gradient(const at::Tensor& parameter) = 0;
   /// An operator of c10d is about to communicate.
   virtual void communicate(const std::string& op, const at::Tensor& tensor) = 0;
 

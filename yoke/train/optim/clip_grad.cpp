@@ -18,6 +18,7 @@
 #include "yoke/dist/group.h"
 #include "yoke/train/detail/averaged_in_step.h"
 #include "yoke/train/detail/last_clip.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -32,8 +33,10 @@ Lists lists_of(const NamedTensors& parameters, Listed listed) {
   using Key = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
   std::map<Key, size_t> positions;
   Lists lists;
+  auto* recording = detail::recording_on_this_thread();
   for (const auto& [name, parameter] : distinct(parameters)) {
     require_elements("clip_grad", name, parameter);
+    if (recording != nullptr && listed == Listed::kGradients) recording->use_gradient(parameter);
     const at::Tensor& tensor = listed == Listed::kGradients ? parameter.grad() : parameter;
     if (!tensor.defined() || tensor.numel() == 0) continue;  // an infinity norm of no elements is an error of libtorch
     if (tensor.layout() != at::kStrided) {

@@ -187,7 +187,9 @@ void Optimizer::step(const GradScale& scale) {
 }
 
 void Optimizer::zero_grad() {
+  auto* recording = detail::recording_on_this_thread();
   for (const auto& slot : slots_) {
+    if (recording != nullptr) recording->use_gradient(slot.parameter);
     if (gradient_of(slot.parameter).defined()) slot.parameter.mutable_grad().reset();
   }
 }

@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/optim/optimizer.h"
 
 namespace yoke::train {
@@ -80,7 +81,9 @@ void GradScaler::check_gradients(PerOptimizer& state, const StepGradients& of, c
                                  bool allow_half) const {
   const at::NoGradGuard no_grad;
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, std::map<at::ScalarType, std::vector<at::Tensor>>> gradients;
+  auto* recording = detail::recording_on_this_thread();
   for (const auto& [name, parameter] : of.parameters) {
+    if (recording != nullptr) recording->use_gradient(parameter);
     auto gradient = parameter.grad();
     if (!gradient.defined()) continue;
     const bool is_half = gradient.scalar_type() == at::kHalf;

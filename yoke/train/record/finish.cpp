@@ -58,13 +58,13 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     plan_.leaves.push_back(
         {.tensor = leaf, .place = leaf.storage().unsafeGetStorageImpl(), .num_hooks = num_hooks(leaf)});
-    auto after = gradient_of(leaf);
+    note_gradient_after(leaf);
     if (!why_not_.empty()) return;
-    if (after.gradient.defined()) {
-      auto& memory = plan_.memories[memory_of(leaf.grad())];
-      memory.is_kept = memory.kind == MemoryKind::kMade;
-    }
-    plan_.gradients_after.push_back(std::move(after));
+  }
+  for (const auto& [parameter, gradient] : gradients_before_) {  // zero_grad() of a module is no operator
+    if (known_leaves_.contains(parameter.unsafeGetTensorImpl()) || parameter.grad().is_same(gradient)) continue;
+    note_gradient_after(parameter);
+    if (!why_not_.empty()) return;
   }
   forget_unchanged_gradients();
   std::erase_if(plan_.watched, [](const auto& watched) { return watched.tensor.use_count() == 0; });
@@ -129,6 +129,16 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
       plan_.calls[last_use[id]].releases.push_back(id);
     }
   }
+}
+
+void Recorder::note_gradient_after(const at::Tensor& parameter) {
+  auto after = gradient_of(parameter);
+  if (!why_not_.empty()) return;
+  if (after.gradient.defined()) {
+    auto& memory = plan_.memories[memory_of(parameter.grad())];
+    memory.is_kept = memory.kind == MemoryKind::kMade;
+  }
+  plan_.gradients_after.push_back(std::move(after));
 }
 
 /// A gradient that is one tensor before, in and after the step stays where it is, and a plan need not hold it.

@@ -34,7 +34,10 @@ void ModuleModes::add(const torch::nn::Module& module) {
   if_one_of<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl>(
       module, [&](const auto& norm) { momentums_.push_back(&norm.options.momentum()); });
   if_one_of<RNNImpl, LSTMImpl, GRUImpl>(
-      module, [&](const auto& network) { numbers_.push_back(&network.options_base.dropout()); });
+      module, [&](const auto& network) {  // of the two, LSTM and GRU read the second one, and RNN the first
+        numbers_.push_back(&network.options_base.dropout());
+        numbers_.push_back(&network.options.dropout());
+      });
   if_one_of<MultiheadAttentionImpl>(module,
                                     [&](const auto& attention) { numbers_.push_back(&attention.options.dropout()); });
 }
@@ -63,6 +66,16 @@ const std::vector<double>& ModuleModes::now() {
   for (const auto* number : numbers_) values_.push_back(*number);
   for (const auto* momentum : momentums_) values_.push_back(momentum->value_or(-1));
   return values_;
+}
+
+std::vector<at::Tensor> ModuleModes::parameters() const {
+  std::vector<at::Tensor> parameters;
+  for (const torch::nn::Module& root : roots_) {
+    for (const auto& parameter : root.parameters()) {
+      if (parameter.is_leaf()) parameters.push_back(parameter);
+    }
+  }
+  return parameters;
 }
 
 std::string ModuleModes::name_of(const c10::TensorImpl* tensor) const {

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/irange.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -72,7 +73,8 @@ at::Tensor flat_memory(const at::Tensor& tensor) {
 }
 
 bool Plan::fits(at::TensorList given) const {
-  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode || autocast_state() != autocast) {
+  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode || autocast_state() != autocast ||
+      c10::get_default_dtype() != default_dtype) {
     return false;
   }
   for (const auto i : c10::irange(given.size())) {

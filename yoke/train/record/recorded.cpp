@@ -8,6 +8,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <unordered_set>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/plug.h"
@@ -57,6 +58,7 @@ class Listener final : public detail::StepRecording {
   void add(detail::HostCall /*call*/) override {}
   void refuse(const std::string& reason) override { why_not = reason; }
   void postpone() override { refuse("an object that communicates in the step was made anew"); }
+  void use_gradient(const at::Tensor&) override {}
   void communicate(const std::string& op, const at::Tensor& tensor) override {
     const auto is_its = [&](const auto& entry) { return entry.second->all_reduce(tensor).has_value(); };
     const auto found = std::ranges::find_if(communications_, is_its);
@@ -91,6 +93,7 @@ struct RecordedBase::Impl {
   dist::GraphMaker* graphs_for(c10::Device device);
   std::vector<at::Tensor> check(Entry& entry, at::TensorList inputs, Call step);
   bool is_due(const Entry& entry);
+  bool add_parameter(const at::Tensor& parameter);  ///< Whether it was not known.
   void give_up(const std::string& reason);
   void stop(const std::string& reason);
 
@@ -98,12 +101,14 @@ struct RecordedBase::Impl {
   std::optional<detail::ModuleModes> modes;
   std::map<c10::DeviceIndex, std::unique_ptr<dist::GraphMaker>> graph_makers;
   std::list<Entry> entries;
-  std::vector<at::Tensor> parameters;  ///< All that a recording has found.
+  std::vector<at::Tensor> parameters;  ///< All that a recording has found, and those of the modules.
+  std::unordered_set<const c10::TensorImpl*> known_parameters;
   std::string why_not;
   int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
   int64_t num_other_gradients = 0;
-  int num_in_vain = 0;      ///< Recordings in a row that were of little use.
-  bool has_failed = false;  ///< The last call.
+  int num_in_vain = 0;              ///< Recordings in a row that were of little use.
+  int num_with_new_parameters = 0;  ///< Of such calls in a row.
+  bool has_failed = false;          ///< The last call.
   bool has_warned_of_shapes = false, has_warned_of_inputs = false, has_warned_of_modes = false,
        has_warned_of_graphs = false;
   bool compares_next = false;
@@ -117,6 +122,12 @@ void RecordedBase::Impl::stop(const std::string& reason) {
 void RecordedBase::Impl::give_up(const std::string& reason) {
   stop(reason);
   if (options.warn) options.warn("Recorded: the step runs as it would without recording: " + reason);
+}
+
+bool RecordedBase::Impl::add_parameter(const at::Tensor& parameter) {
+  const bool is_new = known_parameters.insert(parameter.unsafeGetTensorImpl()).second;
+  if (is_new) parameters.push_back(parameter);
+  return is_new;
 }
 
 /// Null on the CPU, and on a device that has no graphs.
@@ -147,8 +158,11 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
 std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call step, bool keep,
                                                    dist::GraphMaker* graphs) {
   Recorder recorder(graphs == nullptr ? c10::Device(c10::kCPU) : inputs[0].device());
+  if (modes) {
+    modes->find_modules();
+    for (const auto& parameter : modes->parameters()) add_parameter(parameter);
+  }
   recorder.note_gradients(parameters);
-  if (modes) modes->find_modules();
   const auto modes_before = modes ? modes->now() : std::vector<double>();
   const auto stand_ins = recorder.add_inputs(inputs);
   auto results = step(stand_ins);
@@ -163,10 +177,8 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
   }
   results = without_graphs(std::move(results));
   recorder.finish(results);
-  for (const auto& leaf : recorder.parameters()) {
-    const auto is_it = [&](const at::Tensor& known) { return known.is_same(leaf); };
-    if (std::ranges::none_of(parameters, is_it)) parameters.push_back(leaf);
-  }
+  bool has_new_parameter = false;
+  for (const auto& leaf : recorder.parameters()) has_new_parameter |= add_parameter(leaf);
   // The next call would find the casts of this one.
   if (!recorder.keeps_casts() && (!keep || recorder.is_postponed())) return results;
   if (!recorder.why_not().empty()) {
@@ -181,6 +193,13 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
     }
     return results;
   }
+  // Whether a parameter that no call had used before had a gradient when the step began is not known, and it makes a
+  // difference. So the next call is recorded.
+  num_with_new_parameters = has_new_parameter ? num_with_new_parameters + 1 : 0;
+  if (num_with_new_parameters == kMaxInVain) {
+    give_up(fmt::format("each of {} calls in a row has used parameters that no call before had used", kMaxInVain));
+  }
+  if (has_new_parameter) return results;
   auto plan = recorder.take_plan();
   for (auto& watched : plan.watched) {
     if (modes) watched.name = modes->name_of(watched.tensor._unsafe_get_target());

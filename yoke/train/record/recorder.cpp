@@ -10,6 +10,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
@@ -171,6 +172,7 @@ Recorder::Recorder(c10::Device device) : device_(device) {
   register_recorder();
   plan_.grad_mode = c10::GradMode::is_enabled();
   plan_.autocast = autocast_state();
+  plan_.default_dtype = c10::get_default_dtype();
   // Backward then runs on this thread, and not on that of a GPU, where it would not be seen.
   auto& autograd = c10::AutogradState::get_tls_state();
   was_multithreaded_ = autograd.get_multithreading_enabled();
@@ -505,7 +507,10 @@ void Recorder::communicate(const std::string& op, const at::Tensor& tensor) {
     if (auto again = communication->all_reduce(tensor)) return add(std::move(*again));
   }
   if (is_postponed_) return;
-  refuse(op + " communicates with other ranks: only the means of DistributedDataParallel can be recorded");
+  refuse(op +
+         " communicates with other ranks: only the means of DistributedDataParallel can be recorded. A Sharded "
+         "optimizer's "
+         "step() and zero_grad() belong outside of the recorded step, and FullyShardedDataParallel is not recorded");
 }
 
 /// The gradient that a parameter has now, as a replay will set it.

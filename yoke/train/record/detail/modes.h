@@ -31,6 +31,8 @@ class ModuleModes {
   /// The modes of now. It takes about 5 ns a module.
   const std::vector<double>& now();
 
+  std::vector<at::Tensor> parameters() const;
+
   /// The name that a parameter or a buffer has in its module; empty if it is in none of them.
   std::string name_of(const c10::TensorImpl* tensor) const;
 

@@ -155,6 +155,7 @@ class Plan {
   std::vector<std::shared_ptr<StepCommunication>> communications;
   bool grad_mode = true;
   uint8_t autocast = 0;  ///< autocast_state()
+  caffe2::TypeMeta default_dtype = caffe2::TypeMeta::Make<float>();
 
  private:
   bool keeps_gradients();

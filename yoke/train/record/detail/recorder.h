@@ -35,6 +35,7 @@ class Recorder final : public StepRecording {
   void add(HostCall call) override;
   void refuse(const std::string& reason) override;
   void postpone() override { is_postponed_ = true; }
+  void use_gradient(const at::Tensor& parameter) override { add_leaf(parameter); }
   void communicate(const std::string& op, const at::Tensor& tensor) override;
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
@@ -50,6 +51,7 @@ class Recorder final : public StepRecording {
   void add_leaf(const at::Tensor& leaf);
   void follow_gradient(const at::Tensor& parameter);
   void note_gradient_changes();
+  void note_gradient_after(const at::Tensor& parameter);
   void push(RecordedCall call, HostCall host);
   size_t memory_of(const at::Tensor& tensor);
   at::Tensor stand_in_for(const at::Tensor& tensor);
