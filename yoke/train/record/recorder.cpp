@@ -508,9 +508,9 @@ void Recorder::communicate(const std::string& op, const at::Tensor& tensor) {
   }
   if (is_postponed_) return;
   refuse(op +
-         " communicates with other ranks: only the means of DistributedDataParallel can be recorded. A Sharded "
-         "optimizer's "
-         "step() and zero_grad() belong outside of the recorded step, and FullyShardedDataParallel is not recorded");
+         " communicates with other ranks: only the means of DistributedDataParallel can be recorded. step() and "
+         "zero_grad() of a Sharded optimizer belong outside of the recorded step, and FullyShardedDataParallel is not "
+         "recorded");
 }
 
 /// The gradient that a parameter has now, as a replay will set it.
