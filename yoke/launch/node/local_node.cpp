@@ -25,7 +25,6 @@
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/step_daemon.h"
 #include "yoke/launch/process/store_users.h"
-#include "yoke/launch/store/peer_user.h"
 
 namespace yoke::launch {
 namespace {
@@ -492,7 +491,7 @@ void LocalNode::tell_who_keeps() {
 
 /// A rank that serves the store itself cannot do so if another user was faster at its port.
 void LocalNode::tell_who_took_port() {
-  const auto uid = PeerUsers().listener(master_port_);
+  const auto uid = user_at_port(master_port_);
   if (!uid || *uid == geteuid()) return;
   tell({.kind = Kind::kNotice,
         .text = fmt::format("user {} of this host serves the port that rank 0 has for its store (MASTER_PORT, {}), so "

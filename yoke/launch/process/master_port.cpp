@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "yoke/base/error.h"
+#include "yoke/launch/store/peer_user.h"
 
 namespace yoke::launch {
 
@@ -124,5 +125,7 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
   result.port = ntohs(port_of(resolved.address));
   return result;
 }
+
+std::optional<uid_t> user_at_port(uint16_t port) { return PeerUsers().listener(port); }
 
 }  // namespace yoke::launch
