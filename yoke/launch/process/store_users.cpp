@@ -68,16 +68,16 @@ std::string name_and_uid(uid_t uid) {
 
 bool StoreUsers::may_use(uid_t uid) {
   if (uid == geteuid() || uid == getuid() || uid == 0) return true;
+  const auto now = Clock::now();
+  if (uid == refused_ && now - refused_at_ < kBetweenLooks) return false;
   if (is_subordinate(uid, own_names(), text_of_file("/etc/subuid"))) return true;
-  if (const auto now = Clock::now(); now - looked_ > kBetweenLooks) {
-    looked_ = now;
-    in_job_.clear();
-    for (const auto& process : descendants_of(job_)) {
-      struct stat status {};
-      if (stat(fmt::format("/proc/{}", process.pid).c_str(), &status) == 0) in_job_.push_back(status.st_uid);
-    }
+  for (const auto& process : descendants_of(job_)) {
+    struct stat status {};
+    if (stat(fmt::format("/proc/{}", process.pid).c_str(), &status) == 0 && status.st_uid == uid) return true;
   }
-  return std::ranges::find(in_job_, uid) != in_job_.end();
+  refused_ = uid;
+  refused_at_ = now;
+  return false;
 }
 
 }  // namespace yoke::launch

@@ -29,8 +29,9 @@ class StoreUsers {
 
  private:
   const pid_t job_;
-  std::vector<uid_t> in_job_;  ///< The users of the job's processes at `looked_`.
-  Clock::time_point looked_;
+  // The last one who was refused, and when: a user who connects again and again costs little.
+  uid_t refused_ = 0;
+  Clock::time_point refused_at_;
 };
 
 }  // namespace yoke::launch
