@@ -24,6 +24,7 @@
 #include "yoke/launch/process/guardian.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/step_daemon.h"
+#include "yoke/launch/process/store_users.h"
 
 namespace yoke::launch {
 namespace {
@@ -44,6 +45,9 @@ int64_t files_per_rank(const LaunchSpec& spec) {
   const bool has_logs = !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   return 4 + (has_logs ? 2 : 0);  // two pipes with two ends each, and two logs
 }
+
+/// No job reaches this. Most is kept for Gloo, with which each rank of each group has addresses for all others.
+int64_t store_limit_bytes(int64_t world_size) { return (int64_t{256} + 4 * world_size) << 20; }
 
 int64_t num_files_needed(const LaunchSpec& spec) { return spec.num_ranks * files_per_rank(spec) + kOtherFiles; }
 
@@ -154,18 +158,7 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
     port_claim_ = claim_port(*port);
     claimed_port_ = *port;
   }
-  constexpr int kTries = 100;  // a different launcher may have reserved a free port on which nothing listens yet
-  for (int i = 1;; ++i) {
-    master_ = take_master_port(address, port, or_any);
-    if (master_.port == claimed_port_) return;  // a previous start has reserved this port
-    try {
-      port_claim_ = claim_port(master_.port);
-      claimed_port_ = master_.port;
-      return;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnavailable || i == kTries) throw;
-    }
-  }
+  master_ = take_master_port(address, port, or_any);
 }
 
 /// Decides once, at the first start. If preloading is impossible, the observer gets a notice. It gets no notices before
@@ -185,6 +178,7 @@ void LocalNode::start(const NodePlace& place) {
     if (!control_) throw Error(ErrorCode::kUnavailable, "the process that starts and watches the ranks was killed");
     if (place.first_replacement > 0) check_room();
     decide_on_preload();
+    master_port_ = place.master_port;
     plan_ranks(place);
     send_plan();
     has_failed_ = false;
@@ -236,7 +230,12 @@ void LocalNode::plan_ranks(const NodePlace& place) {
                         .log_folder = log_folder,
                         .error_folder = error_folder_});
   if (place.agent_serves_store && place.first_rank == 0) {
-    plans_.push_back({.rank = -1, .local_rank = -1, .argv = {}, .environment = {}, .is_store = true});
+    plans_.push_back({.rank = -1,
+                      .local_rank = -1,
+                      .argv = {},
+                      .environment = {},
+                      .is_store = true,
+                      .store_limit_bytes = store_limit_bytes(place.world_size)});
   }
 }
 
@@ -401,6 +400,7 @@ void LocalNode::read_message() {
       break;
     case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
     case Message::Kind::kExited:
+      if (plan->holds_master_port && message->value != 0) tell_who_took_port();
       event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited;
       if (!plan->state_file.empty()) event.kept_step = read_kept_step(plan->state_file);
       break;
@@ -411,6 +411,20 @@ void LocalNode::read_message() {
         tell({.kind = Kind::kNotice,
               .text = fmt::format("ended what the ranks had left running: {}", text_of(descriptors.front()))});
       }
+      return;
+    case Message::Kind::kStoreRefused:
+      tell(
+          {.kind = Kind::kNotice,
+           .text = fmt::format("user {} of this host tried to use the ranks' store (MASTER_PORT, {}), and may not: its "
+                               "connections are closed",
+                               name_and_uid(static_cast<uid_t>(message->value)), master_port_)});
+      return;
+    case Message::Kind::kStoreFull:
+      tell({.kind = Kind::kNotice,
+            .text =
+                fmt::format("the ranks' store (MASTER_PORT, {}) is full: it keeps at most {} MiB, and has closed the "
+                            "connection of a client that asked for more",
+                            master_port_, plans_.back().store_limit_bytes >> 20)});
       return;
     case Message::Kind::kNotPreloaded:
       if (!descriptors.empty()) say_not_preloaded(text_of(descriptors.front()));
@@ -473,6 +487,16 @@ void LocalNode::tell_who_keeps() {
     keeps ? static_cast<void>(keeps_.insert(plan.rank)) : static_cast<void>(keeps_.erase(plan.rank));
     tell({.kind = Kind::kKeeps, .rank = plan.rank, .value = keeps ? 1 : 0});
   }
+}
+
+/// A rank that serves the store itself cannot do so if another user was faster at its port.
+void LocalNode::tell_who_took_port() {
+  const auto uid = user_at_port(master_port_);
+  if (!uid || *uid == geteuid()) return;
+  tell({.kind = Kind::kNotice,
+        .text = fmt::format("user {} of this host serves the port that rank 0 has for its store (MASTER_PORT, {}), so "
+                            "the rank may have failed for that reason",
+                            name_and_uid(*uid), master_port_)});
 }
 
 void LocalNode::say_not_preloaded(const std::string& why) {

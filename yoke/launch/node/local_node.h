@@ -77,6 +77,7 @@ class LocalNode : public Node {
   void watch(NodeEvent& event);
   void tell_states(const std::vector<ProcessStates::Change>& changes);
   void tell_who_keeps();
+  void tell_who_took_port();
   void finish();
   void send_signal(Message::Kind kind, int signal);
   void tell(const NodeEvent& event) { observer_.on_event(*this, event); }
@@ -99,6 +100,7 @@ class LocalNode : public Node {
   std::map<pid_t, int64_t> rank_of_;  ///< The ranks that run, which `states_` watches.
   MemoryKills memory_kills_;
   MasterPort master_;
+  uint16_t master_port_ = 0;   ///< The port of the last start.
   UniqueFd port_claim_;        ///< Prevents other launchers from using claimed_port_ until this node ends.
   uint16_t claimed_port_ = 0;  ///< 0 if no port is claimed.
   State state_ = State::kIdle;

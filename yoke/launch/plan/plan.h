@@ -75,6 +75,7 @@ struct RankPlan {
   std::string state_file;     ///< The begin of the names of the files for its states (read_kept_step); empty: none.
   bool holds_master_port = false;  ///< Whether it inherits the socket that is bound to MASTER_PORT.
   bool is_store = false;           ///< Whether it is not a rank, but the process that serves the ranks' TCPStore.
+  int64_t store_limit_bytes = 0;   ///< How much the store may keep, if it is the store.
 };
 
 /// Returns the plans of all ranks of this node.

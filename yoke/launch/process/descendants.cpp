@@ -63,12 +63,12 @@ std::vector<Process> all_processes() {
   return result;
 }
 
-std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
+std::vector<Process> descendants_except(const std::vector<pid_t>& keep, pid_t ancestor = getpid()) {
   std::unordered_multimap<pid_t, Process> by_parent;
   for (const auto& process : all_processes()) by_parent.emplace(process.parent, process);
   std::vector<Process> result;
   std::unordered_set<pid_t> seen;  // a pid that is reused during the pass could close a cycle
-  std::vector<pid_t> todo = {getpid()};
+  std::vector<pid_t> todo = {ancestor};
   while (!todo.empty()) {
     const auto [first, last] = by_parent.equal_range(todo.back());
     todo.pop_back();
@@ -137,6 +137,8 @@ bool is_cleaner(pid_t pid) {
 }
 
 std::vector<Process> descendants() { return descendants_except({}); }
+
+std::vector<Process> descendants_of(pid_t ancestor) { return descendants_except({}, ancestor); }
 
 void signal_descendants(pid_t group, int signal) {
   std::set<std::pair<pid_t, uint64_t>> told;

@@ -27,6 +27,9 @@ void become_subreaper();
 /// Returns the descendants that one pass over /proc finds. Processes that start during the pass may be missing.
 std::vector<Process> descendants();
 
+/// The same for another process.
+std::vector<Process> descendants_of(pid_t ancestor);
+
 /// Sends a signal through a pidfd, after a check that the pid has not been reused. Without effect if the process has
 /// ended or may not be signalled.
 void signal_process(const Process& process, int signal);

@@ -26,11 +26,13 @@
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/error_folder.h"
 #include "yoke/launch/process/exit_order.h"
+#include "yoke/launch/process/master_port.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/rank_process.h"
 #include "yoke/launch/process/session_starter.h"
 #include "yoke/launch/process/step_daemon.h"
+#include "yoke/launch/process/store_users.h"
 #include "yoke/launch/store/store_server.h"
 
 namespace yoke::launch {
@@ -120,16 +122,20 @@ class Guardian {
     undecided_.clear();
     start(start_message, std::move(descriptors));
     while (is_launcher_there_ && !is_over()) {
-      pollfd polls[] = {
-          {options_.control.value(), POLLIN, 0}, {child_signals_.value(), POLLIN, 0}, {failures_.value(), POLLIN, 0}};
+      pollfd polls[] = {{options_.control.value(), POLLIN, 0},
+                        {child_signals_.value(), POLLIN, 0},
+                        {failures_.value(), POLLIN, 0},
+                        {store_reports_.value(), POLLIN, 0}};
       // The end of a grandchild causes no signal, so the guardian polls for the last members of a group that is to end.
-      poll(polls, 3, ranks_.empty() ? 50 : -1);
+      poll(polls, std::size(polls), ranks_.empty() ? 50 : -1);
       if (polls[0].revents != 0) obey();
       if (polls[2].revents != 0) tell_failures();  // the failures are reported before the exit that they cause
+      if (polls[3].revents != 0) tell_of_store();  // and so is why the store has closed a connection
       reap();
       if (!has_ranks() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
     store_end_.reset();
+    store_reports_.reset();
     if (!must_kill_ && is_courtesy_over()) tell_leftovers();
     for (const auto& process : end_descendants(to_keep(), kGuardianPatience)) {
       tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
@@ -167,8 +173,9 @@ class Guardian {
     leave_session();
     if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // may have changed while the program was loaded
     for (size_t i = 0; i < plans.size(); ++i) {
-      if (plans[i].is_store && !start_store(master, static_cast<int32_t>(i))) return;
+      if (plans[i].is_store && !start_store(master, static_cast<int32_t>(i), plans[i].store_limit_bytes)) return;
     }
+    if (master >= 0) share_master_port(master);
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       if (plans[i].is_store) continue;
@@ -239,8 +246,9 @@ class Guardian {
 
   /// Starts the process that serves the ranks' store, which has no part in signals for the ranks. It listens before the
   /// first rank starts, so that no rank's first try to connect fails. Returns false if it cannot be started.
-  bool start_store(int master, int32_t index) {
-    auto end = make_pipe();
+  bool start_store(int master, int32_t index, int64_t limit_bytes) {
+    auto end = make_pipe(), reports = make_pipe();
+    const pid_t guardian = getpid();
     pid_t pid = listen(master, SOMAXCONN) == 0 ? fork() : -1;
     if (pid < 0) {
       tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = errno});
@@ -250,17 +258,33 @@ class Guardian {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       prctl(PR_SET_NAME, "yoke-store");
       setsid();
-      close_all_except({master, end.read_end.value()});
+      close_all_except({master, end.read_end.value(), reports.write_end.value()});
       rlimit limit{};
       getrlimit(RLIMIT_NOFILE, &limit);
       limit.rlim_cur = limit.rlim_max;  // a connection or two for each rank of all nodes
       setrlimit(RLIMIT_NOFILE, &limit);
-      serve_store(UniqueFd(master), std::move(end.read_end));
+      serve_store(UniqueFd(master), std::move(end.read_end),
+                  {.may_use = [users = StoreUsers(guardian)](uid_t uid) mutable { return users.may_use(uid); },
+                   .limit_bytes = limit_bytes,
+                   .reports = std::move(reports.write_end)});
     }
     store_ = pid;
     store_index_ = index;
     store_end_ = std::move(end.write_end);
+    store_reports_ = std::move(reports.read_end);
+    fcntl(store_reports_.value(), F_SETFL, O_NONBLOCK);
     return true;
+  }
+
+  void tell_of_store() {
+    StoreReport report;
+    ssize_t count = 0;
+    while ((count = read(store_reports_.value(), &report, sizeof report)) == sizeof report) {
+      const bool is_full = report.kind == StoreReport::Kind::kFull;
+      tell({.kind = is_full ? Message::Kind::kStoreFull : Message::Kind::kStoreRefused,
+            .value = is_full ? 0 : static_cast<int32_t>(report.value)});
+    }
+    if (count == 0) store_reports_.reset();  // the store has ended
   }
 
   /// Waits until the program can fork ranks. Obeys the launcher meanwhile.
@@ -444,6 +468,7 @@ class Guardian {
   std::optional<Preload> preload_;
   std::optional<SessionStarter> starter_;  ///< Starts a rank in the launcher's process group.
   UniqueFd store_end_;                     ///< Closing it ends the store.
+  UniqueFd store_reports_;                 ///< The store's StoreReport can be read there.
   pid_t store_ = -1;
   int32_t store_index_ = -1;
   Clock::time_point last_start_;  ///< When the last rank was started.

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 
 #include "yoke/base/error.h"
+#include "yoke/launch/store/peer_user.h"
 
 namespace yoke::launch {
 
@@ -57,7 +59,27 @@ in_port_t& port_of(sockaddr_storage& address) {
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
+/// Whether connections with this port remain in the kernel, as for a minute after the end of a job that used it. They
+/// are no reason not to use the port. A socket that is bound by another job and does not listen is one, and the kernel
+/// does not list it here.
+bool has_connections(uint16_t port) {
+  const auto end = fmt::format(":{:04X} ", port);
+  for (const auto* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {  // "  0: LOCAL:PORT REMOTE:PORT ..."
+      const auto colon = line.find(':', line.find(':') + 1);
+      if (colon != line.npos && line.compare(colon, end.size(), end) == 0) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+void share_master_port(int socket) {
+  const int on = 1;
+  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+}
 
 UniqueFd claim_port(uint16_t port) {
   UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -83,12 +105,15 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
   MasterPort result{UniqueFd(socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int fd = result.socket.value();
   if (fd < 0) throw system_error(errno, "making a socket for the master port");
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   port_of(resolved.address) = htons(wanted.value_or(0));
   auto* const generic = reinterpret_cast<sockaddr*>(&resolved.address);
-  if (bind(fd, generic, resolved.size) != 0) {
-    const int error_number = errno;
+  const auto try_to_bind = [&] { return bind(fd, generic, resolved.size) == 0 ? 0 : errno; };
+  int error_number = try_to_bind();
+  if (error_number == EADDRINUSE && wanted && has_connections(*wanted)) {
+    share_master_port(fd);
+    error_number = try_to_bind();
+  }
+  if (error_number != 0) {
     if (error_number == EADDRNOTAVAIL && or_any) return take_master_port("0.0.0.0", wanted, false);
     if (error_number == EADDRNOTAVAIL) {
       throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
@@ -100,5 +125,7 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
   result.port = ntohs(port_of(resolved.address));
   return result;
 }
+
+std::optional<uid_t> user_at_port(uint16_t port) { return PeerUsers().listener(port); }
 
 }  // namespace yoke::launch

@@ -30,7 +30,8 @@ std::optional<Message> receive_message(int fd, std::vector<UniqueFd>* descriptor
 std::string encode_plans(const std::vector<RankPlan>& plans) {
   FieldWriter fields;
   for (const auto& plan : plans) {
-    fields.add(plan.rank).add(int64_t{plan.holds_master_port}).add(int64_t{plan.is_store}).add(plan.argv);
+    fields.add(plan.rank).add(int64_t{plan.holds_master_port}).add(int64_t{plan.is_store});
+    fields.add(plan.store_limit_bytes).add(plan.argv);
     encode(to_rank_process(plan, {}), fields);
   }
   return fields.bytes();
@@ -43,6 +44,7 @@ std::vector<RankPlan> decode_plans(std::string_view text) {
     plan.rank = fields.number();
     plan.holds_master_port = fields.number() != 0;
     plan.is_store = fields.number() != 0;
+    plan.store_limit_bytes = fields.number();
     plan.argv = fields.texts();
     auto process = decode_rank_process(fields);
     plan.environment = std::move(process.environment);

@@ -36,6 +36,8 @@ struct Message {
     kExited,        ///< rank, pid, value: wait status
     kLeftBehind,    ///< pid of a process that SIGKILL does not end
     kOnlyStore,     ///< The ranks have ended, and the store waits for kEndStore.
+    kStoreRefused,  ///< value: a user of this host who tried to use the store, and may not.
+    kStoreFull,     ///< The store has reached its limit, and has refused a request.
     kLeftovers,     ///< Processes that ranks left were ended. Descriptor: which ones, as a text.
     kNotPreloaded,  ///< Ranks are started by exec. Descriptor: the reason, as a text.
     kDone,          ///< All processes but those left behind have ended; another kStart may follow.

@@ -19,6 +19,12 @@ constexpr std::string_view kOfDefaultGroup = "/default_pg/";
 
 struct Incomplete {};
 struct Invalid {};
+struct Full {};
+
+/// What a key takes besides its text and its value, or a client that waits for a key.
+constexpr int64_t kEntryBytes = 128;
+
+int64_t size_of(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
 template <typename T>
 std::string to_bytes(T value) {
@@ -77,22 +83,29 @@ void StoreProtocol::connect(int client, std::string address) {
 
 bool StoreProtocol::take(int id, std::string_view bytes) {
   auto& client = clients_.at(id);
-  client.unread += bytes;
   size_t done = 0;
   try {
+    require_room(bytes.size());
+    client.unread += bytes;
+    used_bytes_ += static_cast<int64_t>(bytes.size());
     if (recognize(client)) {
       while (done < client.unread.size()) {
         Reader reader(std::string_view(client.unread).substr(done));
         auto request = parse(reader, client.form);
         done += reader.num_taken();
         obey(id, client, std::move(request));
+        require_room(0);
       }
     }
   } catch (const Incomplete&) {  // the rest of the request is on its way
   } catch (const Invalid&) {
     return false;
+  } catch (const Full&) {
+    is_full_ = true;
+    return false;
   }
   client.unread.erase(0, done);
+  used_bytes_ -= static_cast<int64_t>(done);
   return true;
 }
 
@@ -173,7 +186,11 @@ void StoreProtocol::obey(int id, Client& client, Request request) {
     case Query::kMultiSet:
       for (size_t i = 0; i < keys.size(); ++i) set(keys[i], std::move(values[i]));
       break;
-    case Query::kAppend: set(keys[0], values_[keys[0]] + values[0]); break;
+    case Query::kAppend: {
+      const auto found = values_.find(keys[0]);
+      set(keys[0], found == values_.end() ? std::move(values[0]) : found->second + values[0]);
+      break;
+    }
     case Query::kCompareSet: {
       const auto found = values_.find(keys[0]);
       const bool is_expected = found == values_.end() ? values[0].empty() : found->second == values[0];
@@ -188,6 +205,7 @@ void StoreProtocol::obey(int id, Client& client, Request request) {
       for (const auto& key : keys) {
         const auto found = values_.find(key);
         bytes += to_bytes_with_length(found == values_.end() ? std::string_view() : found->second);
+        require_room(bytes.size());
       }
       reply(id, std::move(bytes));
       break;
@@ -203,8 +221,7 @@ void StoreProtocol::obey(int id, Client& client, Request request) {
         wake(keys[0]);
         reply(id, std::string(1, kStopWaiting));
       } else {
-        waiting_[keys[0]].push_back(id);
-        client.num_awaited = 1;
+        begin_waiting(id, client, keys[0]);
       }
       break;
     case Query::kCheck:
@@ -217,23 +234,35 @@ void StoreProtocol::obey(int id, Client& client, Request request) {
       reply(id, std::string(1, kWaitCanceled));
       break;
     case Query::kNumKeys: reply(id, to_bytes(static_cast<int64_t>(values_.size()))); break;
-    case Query::kDelete: reply(id, to_bytes(static_cast<int64_t>(values_.erase(keys[0])))); break;
+    case Query::kDelete: {
+      const auto node = values_.extract(keys[0]);
+      if (!node.empty()) used_bytes_ -= size_of(node.key()) + size_of(node.mapped()) + kEntryBytes;
+      reply(id, to_bytes(int64_t{!node.empty()}));
+      break;
+    }
     case Query::kListKeys: {
       auto bytes = to_bytes(static_cast<int64_t>(values_.size()));
       for (const auto& [key, value] : values_) bytes += to_bytes_with_length(key);
       reply(id, std::move(bytes));
       break;
     }
-    case Query::kQueuePush:
+    case Query::kQueuePush: {
+      const auto bytes = size_of(keys[0]) + size_of(values[0]) + kEntryBytes;
+      require_room(static_cast<uint64_t>(bytes));
+      used_bytes_ += bytes;
       queues_[keys[0]].push_back(std::move(values[0]));
       wake_one(keys[0]);
       break;
+    }
     case Query::kQueuePop: {
-      auto& queue = queues_[keys[0]];
-      auto bytes = to_bytes(static_cast<int64_t>(queue.size()));
-      if (!queue.empty()) {
+      const auto found = queues_.find(keys[0]);
+      auto bytes = to_bytes(static_cast<int64_t>(found == queues_.end() ? 0 : found->second.size()));
+      if (found != queues_.end()) {
+        auto& queue = found->second;
         bytes += to_bytes_with_length(queue.front());
+        used_bytes_ -= size_of(keys[0]) + size_of(queue.front()) + kEntryBytes;
         queue.pop_front();
+        if (queue.empty()) queues_.erase(found);
       }
       reply(id, std::move(bytes));
       break;
@@ -263,11 +292,15 @@ void StoreProtocol::disconnect(int id) {
   if (found == clients_.end()) return;
   auto& client = found->second;
   stop_waiting(id, client);
+  used_bytes_ -= size_of(client.unread);
   if (client.is_of_group) {
     auto& process = processes_[{client.address, client.pid}];
     if (--process.num_open == 0) ++process.num_finished;
   }
-  std::erase_if(replies_, [&](const Reply& reply) { return reply.client == id; });
+  std::erase_if(replies_, [&](const Reply& reply) {
+    if (reply.client == id) release(size_of(reply.bytes));
+    return reply.client == id;
+  });
   clients_.erase(found);
 }
 
@@ -279,25 +312,52 @@ bool StoreProtocol::has(const std::string& key) const {
 
 /// Adds to a number, which the store keeps as text; a key that does not exist counts as 0.
 int64_t StoreProtocol::count(const std::string& key, int64_t difference) {
-  auto& value = values_[key];
+  const auto found = values_.find(key);
+  const auto value = found == values_.end() ? std::string() : found->second;
   int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (!value.empty() && error != std::errc()) throw Invalid();
   if (__builtin_add_overflow(number, difference, &number)) throw Invalid();
-  value = std::to_string(number);
+  store(key, std::to_string(number));
   return number;
 }
 
+void StoreProtocol::store(const std::string& key, std::string value) {
+  const auto found = values_.find(key);
+  const auto more = size_of(value) - (found == values_.end() ? -size_of(key) - kEntryBytes : size_of(found->second));
+  if (more > 0) require_room(static_cast<uint64_t>(more));
+  used_bytes_ += more;
+  if (found == values_.end()) {
+    values_.emplace(key, std::move(value));
+  } else {
+    found->second = std::move(value);
+  }
+}
+
 void StoreProtocol::set(const std::string& key, std::string value) {
-  values_[key] = std::move(value);
+  store(key, std::move(value));
   wake(key);
+}
+
+void StoreProtocol::reply(int id, std::string bytes) {
+  used_bytes_ += size_of(bytes);
+  replies_.push_back({id, std::move(bytes)});
+}
+
+void StoreProtocol::require_room(uint64_t bytes) const {
+  if (used_bytes_ > limit_bytes_ || bytes > static_cast<uint64_t>(limit_bytes_ - used_bytes_)) throw Full();
+}
+
+void StoreProtocol::begin_waiting(int id, Client& client, const std::string& key) {
+  waiting_[key].push_back(id);
+  ++client.num_awaited;
+  used_bytes_ += size_of(key) + kEntryBytes;
 }
 
 void StoreProtocol::wait(int id, Client& client, const std::vector<std::string>& keys) {
   for (const auto& key : keys) {
     if (has(key)) continue;
-    waiting_[key].push_back(id);
-    ++client.num_awaited;
+    begin_waiting(id, client, key);
   }
   if (client.num_awaited == 0) reply(id, std::string(1, kStopWaiting));
 }
@@ -305,6 +365,7 @@ void StoreProtocol::wait(int id, Client& client, const std::vector<std::string>&
 void StoreProtocol::wake(const std::string& key) {
   const auto node = waiting_.extract(key);
   if (node.empty()) return;
+  used_bytes_ -= static_cast<int64_t>(node.mapped().size()) * (size_of(key) + kEntryBytes);
   for (const int id : node.mapped()) {
     if (--clients_.at(id).num_awaited == 0) reply(id, std::string(1, kStopWaiting));
   }
@@ -319,6 +380,7 @@ void StoreProtocol::wake_one(const std::string& key) {
   while (!ids.empty() && !is_done) {
     const int id = ids.front();
     ids.erase(ids.begin());
+    used_bytes_ -= size_of(key) + kEntryBytes;
     is_done = --clients_.at(id).num_awaited == 0;
     if (is_done) reply(id, std::string(1, kStopWaiting));
   }
@@ -328,7 +390,8 @@ void StoreProtocol::wake_one(const std::string& key) {
 void StoreProtocol::stop_waiting(int id, Client& client) {
   if (std::exchange(client.num_awaited, 0) == 0) return;
   for (auto entry = waiting_.begin(); entry != waiting_.end();) {
-    std::erase(entry->second, id);
+    const auto num_erased = static_cast<int64_t>(std::erase(entry->second, id));
+    used_bytes_ -= num_erased * (size_of(entry->first) + kEntryBytes);
     entry = entry->second.empty() ? waiting_.erase(entry) : std::next(entry);
   }
 }

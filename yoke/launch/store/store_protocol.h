@@ -28,15 +28,24 @@ class StoreProtocol {
     std::string bytes;
   };
 
+  /// `limit_bytes`: of all that is kept for clients: keys and values, requests whose rest is not there yet, keys that
+  /// are waited for, and replies.
+  explicit StoreProtocol(int64_t limit_bytes = INT64_MAX) : limit_bytes_(limit_bytes) {}
+
   /// `address`: the address of the client's host. REQUIRES: `client` is not connected.
   void connect(int client, std::string address);
   /// Takes bytes of a client, in arbitrary portions. Returns false if the client does not keep to the protocol; then it
-  /// must be disconnected.
+  /// must be disconnected. The same holds for one whose request does not fit into the limit.
   bool take(int client, std::string_view bytes);
   void disconnect(int client);
 
-  /// Returns the replies since the last call, in order.
+  /// Whether a request did not fit.
+  bool is_full() const { return is_full_; }
+
+  /// Returns the replies since the last call, in order. They count as kept until release() is called.
   std::vector<Reply> take_replies() { return std::exchange(replies_, {}); }
+  /// Bytes of replies were sent, or are no longer needed.
+  void release(int64_t bytes) { used_bytes_ -= bytes; }
 
  private:
   /// The values are those of the protocol.
@@ -91,13 +100,19 @@ class StoreProtocol {
 
   bool has(const std::string& key) const;
   int64_t count(const std::string& key, int64_t difference);
+  void store(const std::string& key, std::string value);
   void set(const std::string& key, std::string value);
   void wait(int id, Client& client, const std::vector<std::string>& keys);
   void wake(const std::string& key);
   void wake_one(const std::string& key);
   void stop_waiting(int id, Client& client);
-  void reply(int id, std::string bytes) { replies_.push_back({id, std::move(bytes)}); }
+  void reply(int id, std::string bytes);
+  void require_room(uint64_t bytes) const;
+  void begin_waiting(int id, Client& client, const std::string& key);
 
+  const int64_t limit_bytes_;
+  int64_t used_bytes_ = 0;
+  bool is_full_ = false;
   std::unordered_map<int, Client> clients_;
   std::map<ProcessName, Process> processes_;
   std::unordered_map<std::string, std::string> values_;

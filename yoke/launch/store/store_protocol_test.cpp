@@ -6,31 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
+
+#include "yoke/launch/store/store_requests_test.h"
 
 namespace yoke::launch {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-template <typename T>
-std::string number(T value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-}
-std::string text(const std::string& value) { return number<uint64_t>(value.size()) + value; }
-std::string query(char code) { return std::string(1, code); }
-
-const std::string kHello = query(0) + number<uint32_t>(0x3C85F7CE);
-const std::string kStop(1, '\0'), kReady(1, '\0'), kNotReady(1, '\1'), kCanceled(1, '\1');
-
-std::string set(const std::string& key, const std::string& value) { return query(1) + text(key) + text(value); }
-std::string get(const std::string& key) { return query(3) + text(key); }
-std::string add(const std::string& key, int64_t by) { return query(4) + text(key) + number(by); }
-std::string check(const std::string& key) { return query(5) + number<uint64_t>(1) + text(key); }
-std::string wait(const std::string& a, const std::string& b) {
-  return query(6) + number<uint64_t>(2) + text(a) + text(b);
-}
-std::string ping(uint32_t pid) { return query(13) + number(pid); }
 
 class Store : public testing::Test {
  protected:
@@ -51,6 +35,8 @@ class Store : public testing::Test {
     for (auto& reply : protocol_.take_replies()) all_[reply.client] += reply.bytes;
     return std::exchange(all_[client], "");
   }
+
+  explicit Store(int64_t limit_bytes = INT64_MAX) : protocol_(limit_bytes) {}
 
   StoreProtocol protocol_;
   std::map<int, std::string> all_;
@@ -174,6 +160,70 @@ TEST_F(Store, OlderClientsAreUnderstood) {
   EXPECT_EQ(ask(1, older(get("/a")) + older(add("/n", 2)) + older(wait("/a", "/n"))),
             text("x") + number<int64_t>(2) + kStop);
   EXPECT_EQ(ask(1, query(8) + text("/a")), number<int64_t>(1)) << "delete";
+}
+
+/// A store that keeps at most 2,000 bytes. Each request here takes some hundreds while it is kept.
+class SmallStore : public Store {
+ protected:
+  SmallStore() : Store(2000) {
+    connect(1);
+    connect(2);
+  }
+  std::string ask(int client, const std::string& bytes) {
+    auto answer = Store::ask(client, bytes);
+    protocol_.release(static_cast<int64_t>(answer.size()));  // it was sent
+    return answer;
+  }
+};
+
+TEST_F(SmallStore, RefusesWhatDoesNotFit) {
+  ask(1, set("/a", std::string(900, 'x')));
+  EXPECT_FALSE(protocol_.is_full());
+  EXPECT_FALSE(protocol_.take(2, set("/b", std::string(500, 'x'))));
+  EXPECT_TRUE(protocol_.is_full());
+  protocol_.disconnect(2);
+  EXPECT_EQ(ask(1, check("/a") + check("/b")), kReady + kNotReady);
+  EXPECT_FALSE(protocol_.take(1, query(9) + text("/a") + text(std::string(600, 'x')))) << "append";
+}
+
+TEST_F(SmallStore, RefusesManySmallThings) {
+  const std::vector<std::function<std::string(int)>> requests = {
+      [](int i) { return set(std::to_string(i), ""); },
+      [](int i) { return add(std::to_string(i), 1); },
+      [](int i) { return query(14) + text("/q") + text(std::to_string(i)); },
+      [](int i) { return wait("/x", std::to_string(i)); },
+      [](int) { return query(1) + number<uint64_t>(8000) + "part of a key"; },
+  };
+  for (size_t which = 0; which < requests.size(); ++which) {
+    StoreProtocol protocol(2000);
+    int num_taken = 0;
+    for (bool is_taken = true; is_taken && num_taken < 1000; ++num_taken) {
+      if (!protocol.take_replies().empty()) continue;
+      if (num_taken == 0) protocol.connect(1, "127.0.0.1");
+      is_taken = protocol.take(1, (num_taken == 0 ? kHello : "") + requests[which](num_taken));
+    }
+    EXPECT_LT(num_taken, 300) << "request " << which;
+    EXPECT_TRUE(protocol.is_full());
+  }
+}
+
+TEST_F(SmallStore, WhatIsTakenBackIsFree) {
+  for (int i = 0; i < 100; ++i) {
+    ask(1, set("/a", std::string(300, 'x')) + set("/a", std::string(200, 'x')) + query(9) + text("/a") + text("yz"));
+    ask(1, query(8) + text("/a"));
+    ask(1, query(14) + text("/q") + text(std::string(300, 'x')) + query(15) + text("/q"));
+    ask(1, wait("/b", "/c") + query(12));
+    ask(1, wait("/b", "/c"));
+    ask(2, add("/b", 1) + set("/c", "1") + query(8) + text("/b") + query(8) + text("/c"));
+    protocol_.release(static_cast<int64_t>(told(1).size()));
+    ask(1, query(6) + number<uint64_t>(1) + text("/q"));
+    ask(2, query(14) + text("/q") + text("") + query(15) + text("/q"));
+    protocol_.release(static_cast<int64_t>(told(1).size()));
+    protocol_.connect(3, "127.0.0.1");
+    EXPECT_TRUE(protocol_.take(3, kHello + wait("/b", "/c") + query(1)));
+    protocol_.disconnect(3);
+  }
+  EXPECT_EQ(ask(1, set("/a", std::string(900, 'x')) + check("/a")), kReady);
 }
 
 TEST_F(Store, OtherProgramsAreRefused) {
