@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 
 namespace yoke::launch {
 namespace {
@@ -69,6 +72,37 @@ TEST(ChooseJob, ByPidByRunIdOrAlone) {
   jobs[0].job.reset();  // a launcher stopped by Ctrl-Z does not answer, but its PID is known
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   EXPECT_THAT(complaint({}, "", ErrorCode::kNotFound), HasSubstr("no job of this user runs here under yoke"));
+}
+
+// Any user's process may answer as a launcher does.
+TEST(ParseJob, RefusesNumbersThatNoJobHas) {
+  Job job{.pid = 10, .run_id = "none", .argv = {"./train"}, .host = "here", .num_ranks = 2, .world_size = 4};
+  job.ranks = {{.rank = 0, .host = "here", .pid = 11}, {.rank = 1, .host = "here"}};
+  const auto good = to_json(job);
+  EXPECT_EQ(parse_job(good), job);
+  const auto is_refused = [](const Json& json) {
+    try {
+      parse_job(json);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::kDataLoss;
+    }
+    return false;
+  };
+  for (const auto* key : {"num_ranks", "world_size", "num_restarts", "max_restarts", "restart_steps"}) {
+    for (const auto& value : {Json(-1), Json(INT64_MIN), Json(UINT64_MAX), Json(1e300), Json(1.5), Json("1")}) {
+      auto bad = good;
+      bad[key] = value;
+      EXPECT_TRUE(is_refused(bad)) << key << " " << value;
+    }
+  }
+  auto bad = good;
+  bad["world_size"] = 1;
+  EXPECT_TRUE(is_refused(bad)) << "less than this launcher's own ranks";
+  for (const auto& [key, value] : {std::pair("rank", -1), std::pair("local_rank", -1), std::pair("pid", 0)}) {
+    bad = good;
+    bad["ranks"][0][key] = value;
+    EXPECT_TRUE(is_refused(bad)) << key;
+  }
 }
 
 }  // namespace

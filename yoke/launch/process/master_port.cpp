@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "yoke/base/error.h"
+#include "yoke/device/process/port_owner.h"
 
 namespace yoke::launch {
 
@@ -93,8 +94,11 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
     if (error_number == EADDRNOTAVAIL) {
       throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
     }
-    throw system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
-                                            : fmt::format("taking a free port on {}", address));
+    const auto error = system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
+                                                         : fmt::format("taking a free port on {}", address));
+    const auto who = wanted && error_number == EADDRINUSE ? device::who_listens(*wanted) : "";
+    if (who.empty()) throw error;
+    throw Error(error.code(), "{}: {} listens there", error.what(), who);
   }
   getsockname(fd, generic, &resolved.size);
   result.port = ntohs(port_of(resolved.address));
