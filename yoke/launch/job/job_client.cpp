@@ -22,10 +22,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxAnswerBytes = 4 << 20;
-constexpr size_t kMaxUserBytes = 4 * kMaxAnswerBytes;
-constexpr size_t kMaxAsked = 256;  // at once, as descriptors are few
-constexpr int kMaxDepth = 8;       // a job has four levels
+constexpr size_t kMaxAnswerBytes = 8 << 20;
+constexpr size_t kMaxUserBytes = 2 * kMaxAnswerBytes;
+constexpr size_t kMaxAsked = 256;       // at once, as descriptors are few
+constexpr int kMaxDepth = 8;            // a job has four levels
+constexpr size_t kMaxValues = 500'000;  // and about thirty events of the parser for each rank
 
 constexpr gid_t kNobody = 65'534;
 
@@ -133,11 +134,12 @@ std::optional<Job> JobConnection::read_job(JobTime until) {
   }
   const auto line = *first_line();
   num_taken_ += line.size() + 1;
-  const auto check_depth = [this](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
-    return depth <= kMaxDepth ? true : throw no_answer(address_);
+  size_t num_values = 0;
+  const auto check_size = [&](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
+    return depth <= kMaxDepth && ++num_values <= kMaxValues ? true : throw no_answer(address_);
   };
   try {
-    return parse_job(Json::parse(line, check_depth));
+    return parse_job(Json::parse(line, check_size));
   } catch (const std::exception&) {  // of nlohmann's, or of parse_job()
     throw no_answer(address_);
   }

@@ -36,7 +36,7 @@ class JobConnection {
   /// Asks for lines that the launcher keeps: all or the `last` ones, of all ranks or of `rank`.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
   /// Returns nullopt if no answer came in time, or the launcher has closed the connection. Errors  also kDataLoss if
-  /// the answer is longer than 4 MiB, which describe a job of ten thousand ranks, or nested deeply.
+  /// the answer is longer than 8 MiB, which describe a job of ten thousand ranks, or nested deeply.
   std::optional<Job> read_job(JobTime until);
   /// Returns nullopt if no line came in time, no line follows (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);

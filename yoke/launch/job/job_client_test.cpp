@@ -1,9 +1,13 @@
 #include "yoke/launch/job/job_client.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <thread>
 
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
@@ -103,6 +107,42 @@ TEST(ParseJob, RefusesNumbersThatNoJobHas) {
     bad["ranks"][0][key] = value;
     EXPECT_TRUE(is_refused(bad)) << key;
   }
+}
+
+std::optional<Job> read_answer(const std::string& text) {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  std::thread launcher([text, end = UniqueFd(ends[1])] {
+    for (std::string_view left = text; !left.empty();) {
+      const auto count = send(end.value(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (count < 0) return;  // the client has heard enough
+      left.remove_prefix(static_cast<size_t>(count));
+    }
+  });
+  std::optional<Job> job;
+  try {
+    JobConnection connection({"", geteuid(), getpid()}, UniqueFd(ends[0]));
+    job = connection.read_job(JobTime::max());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+  }
+  launcher.join();
+  return job;
+}
+
+TEST(ReadJob, TakesTenThousandRanksAndNoEndlessOnes) {
+  Job job{.pid = getpid(), .run_id = "none", .argv = {"./train"}, .host = "here", .num_ranks = 10'000};
+  for (int64_t i = 0; i < job.num_ranks; ++i) {
+    const auto file = fmt::format("{}/{}/stdout.log", std::string(100, 'x'), i);
+    job.ranks.push_back({.rank = i, .host = "here", .pid = 4'000'000, .out = {.file = file}, .err = {.file = file}});
+  }
+  const auto answer = read_answer(json_line(to_json(job)) + '\n');
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->ranks.size(), 10'000U);
+  job.argv.assign(600'000, "");
+  EXPECT_FALSE(read_answer(json_line(to_json(job)) + '\n')) << "many small values";
+  EXPECT_FALSE(read_answer(std::string(9 << 20, ' ') + '\n')) << "long";
+  EXPECT_FALSE(read_answer(std::string(100'000, '[') + std::string(100'000, ']') + '\n')) << "deep";
 }
 
 }  // namespace
