@@ -34,13 +34,18 @@ class ClaimFair : public testing::Test {
   }
   Json claims() const { return Json::parse(run(as(kAda, {"claims", "--json"})).out); }
   /// The history of a user, as his file says that it was some time ago.
-  void write_history(uid_t uid, int64_t num_devices, int64_t begin_ago, int64_t end_ago) const {
+  void write_history(uid_t uid, int64_t num_devices, int64_t begin_ago, int64_t end_ago, int num_claims = 1) const {
     const auto now = std::time(nullptr);
-    Json begin = {{"claim", "past"}, {"since", now - begin_ago}, {"keys", Json::array()}};
+    Json begin = {{"since", now - begin_ago}, {"keys", Json::array()}};
     for (int64_t i = 0; i < num_devices; ++i) begin["keys"].push_back("GPU-" + std::to_string(i));
-    const Json end = {{"claim", "past"}, {"end", now - end_ago}, {"idle_seconds", nullptr}};
+    Json end = {{"end", now - end_ago}, {"idle_seconds", nullptr}};
+    std::string text;
+    for (int i = 0; i < num_claims; ++i) {
+      begin["claim"] = end["claim"] = "past" + std::to_string(i);
+      text += begin.dump() + "\n" + end.dump() + "\n";
+    }
     const auto name = "yoke-history-" + std::to_string(uid) + "-0000000001-00000001";
-    machine_.write("locks/" + name, begin.dump() + "\n" + end.dump() + "\n");
+    machine_.write("locks/" + name, text);
     ASSERT_EQ(chown((machine_.locks() + "/" + name).c_str(), uid, uid), 0);
   }
   std::vector<Json> history_of(uid_t uid, const std::string& folder) const {
@@ -212,6 +217,17 @@ TEST_F(ClaimFair, HoursAreReported) {
   EXPECT_THAT(csv,
               AllOf(testing::StartsWith("user,device,claims,hours,idle hours\n"), HasSubstr("61002,GPU-0,1,0.5,")));
   EXPECT_EQ(run(as(kAda, {"claims", "--csv"})).exit_code, 64);
+}
+
+// Shares of a device may overlap, and a user can write anything about himself.
+TEST_F(ClaimFair, MoreHoursThanTheTimeHasAreNoted) {
+  configure("[claim]\n");
+  write_history(kAda, 2, 7200, 3600, 2);
+  write_history(kBob, 1, 7200, 3600, 30);
+  const auto result = run(as(kAda, {"claims", "--report", "1d", "--json"}));
+  EXPECT_EQ(Json::parse(result.out).at("use")[2].at("hours"), 30.0);
+  EXPECT_THAT(result.err, HasSubstr("note: claims of 61002 overlap on a device, as shares may; they are added as they "
+                                    "were written\n"));
 }
 
 TEST_F(ClaimFair, AWrongFolderOfTheHistoryIsAnError) {

@@ -1,6 +1,10 @@
 // Tests which jobs `yoke jobs` lists, and which sockets it does not trust.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -8,9 +12,12 @@
 
 #include <csignal>
 #include <cstddef>
+#include <map>
 #include <sstream>
 
+#include "tests/claim/attacker.h"
 #include "tests/jobs/job.h"
+#include "tests/support/sanitized.h"
 #include "yoke/launch/job/job_client.h"
 
 namespace yoke::test {
@@ -268,6 +275,68 @@ TEST_F(JobsOf, RootAreNotBelievedUnderANameOfAnotherUser) {
   EXPECT_EQ(num_true, 1);
   EXPECT_EQ(find_job(job.pid())->at("num_up"), 2);
   EXPECT_EQ(run(yoke({"stop", job.name()})).exit_code, 0);
+}
+
+/// Sends `answer`, and then `rest` again and again until the client hangs up.
+[[noreturn]] void answer_without_end(int client, const std::string& answer, const std::string& rest) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  fcntl(client, F_SETFL, 0);
+  for (std::string_view text = answer; !text.empty();) {
+    const auto count = send(client, text.data(), text.size(), MSG_NOSIGNAL);
+    if (count < 0) _exit(0);
+    text.remove_prefix(static_cast<size_t>(count));
+    if (text.empty()) text = rest;
+  }
+  while (true) pause();
+}
+
+/// Listens under `num` names of jobs, and answers each client in a process of its own.
+void flood(int num, const std::string& answer, const std::string& rest) {
+  std::vector<UniqueFd> listeners;
+  std::vector<pollfd> news;
+  for (int i = 0; i < num; ++i) {
+    listeners.push_back(listen_as_user(launch::kJobService));
+    news.push_back({listeners.back().value(), POLLIN, 0});
+  }
+  if (fork() != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGCHLD, SIG_IGN);
+  while (poll(news.data(), news.size(), -1) > 0) {
+    for (const auto& listener : listeners) {
+      const auto client = accept_connection(listener.value());
+      if (client && fork() == 0) answer_without_end(client.value(), answer, rest);
+    }
+  }
+  _exit(1);
+}
+
+// All that they send within a second would be gigabytes, and arrays in arrays need fifty times the memory of their
+// text.
+TEST_F(JobsOf, RootAreSeenAlthoughAnotherUserAnswersWithoutEnd) {
+  RunningJob job({"-n", "2", "--", kHang});
+  ASSERT_TRUE(job.is_ready(2));
+  const std::string deep = std::string(500'000, '[') + '\n', part(1 << 16, ' ');
+  const Attacker endless(kSomebodyElse, [&] { flood(40, "{", part); }),
+      nested(kSomebodyElse + 1, [&] { flood(40, deep, ""); });
+  const auto listed = run(yoke({"jobs", "--json"}));
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  std::map<pid_t, std::vector<bool>> answers;
+  const auto jobs = Json::parse(listed.out).at("jobs");
+  for (const auto& one : jobs) {
+    answers[one.at("pid").get<pid_t>()].push_back(one.at("answers").get<bool>());
+    if (one.at("pid") == endless.pid()) EXPECT_THAT(one.at("command"), HasSubstr("yoke_jobs_test"));
+  }
+  EXPECT_THAT(answers[job.pid()], testing::ElementsAre(true));
+  for (const auto pid : {endless.pid(), nested.pid()}) {
+    EXPECT_THAT(answers[pid], AllOf(Not(testing::IsEmpty()), testing::Each(false)));
+  }
+  EXPECT_THAT(run(yoke({"jobs"})).out,
+              ContainsRegex(fmt::format("{} +{} +. +.does not answer. ", endless.pid(), kSomebodyElse)));
+  rusage use = {};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &use), 0);
+  if (!kIsSanitized) {
+    EXPECT_LT(use.ru_maxrss, 200'000) << "KiB of the greatest command so far";
+  }
 }
 
 }  // namespace

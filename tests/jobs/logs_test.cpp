@@ -1,12 +1,22 @@
 // Tests `yoke logs`.
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <optional>
 
 #include "tests/jobs/job.h"
 #include "tests/support/lines.h"
+#include "yoke/base/host.h"
+#include "yoke/base/line_connection.h"
+#include "yoke/launch/job/job.h"
 
 namespace yoke::test {
 namespace {
@@ -228,6 +238,100 @@ TEST(Logs, OnAFullDiskFail) {
   const auto result = run(options);
   EXPECT_EQ(result.exit_code, 75) << "and it does not go on";
   EXPECT_EQ(result.err, "yoke logs: writing the output: No space left on device\n");
+}
+
+/// A process of another user, with one supplementary group, that listens as a launcher does. It describes its job as
+/// the first of `jobs`, and to a process that reads its lines then as the last one. Then the lines end.
+class FakeLauncher {
+ public:
+  static constexpr gid_t kGroup = 4400;
+
+  explicit FakeLauncher(const std::vector<Json>& jobs) : pipe_(make_pipe()) {
+    pid_ = fork();
+    if (pid_ == 0) serve(jobs);
+    char byte = 0;
+    EXPECT_EQ(read(pipe_.read_end.value(), &byte, 1), 1);
+  }
+  FakeLauncher(const FakeLauncher&) = delete;
+  FakeLauncher& operator=(const FakeLauncher&) = delete;
+  ~FakeLauncher() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  std::string name() const { return std::to_string(pid_); }
+
+ private:
+  [[noreturn]] void serve(const std::vector<Json>& jobs) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (setgroups(1, &kGroup) != 0 || setresgid(kSomebodyElse, kSomebodyElse, kSomebodyElse) != 0 ||
+        setresuid(kSomebodyElse, kSomebodyElse, kSomebodyElse) != 0) {
+      _exit(1);
+    }
+    const auto listener = listen_as_user(launch::kJobService);
+    if (!listener || write(pipe_.write_end.value(), "y", 1) != 1) _exit(1);
+    std::optional<LineConnection> follower;
+    pid_t reader = 0;
+    while (true) {
+      pollfd news{listener.value(), POLLIN, 0};
+      poll(&news, 1, -1);
+      LineConnection client(accept_connection(listener.value()));
+      const auto question = client.next(std::chrono::minutes(1));
+      const auto asker = peer_of(client.fd()).value_or(Peer{}).pid;  // other tests may ask all launchers
+      if (!question) continue;
+      const bool is_again = reader != 0 && reader == asker;
+      if (question->find("logs") != question->npos) {
+        follower.emplace(std::move(client));
+        reader = asker;
+      } else {
+        client.send((is_again ? jobs.back() : jobs.front()).dump());
+      }
+      if (follower && (is_again || jobs.size() == 1)) follower->send(R"({"end":true})");
+    }
+  }
+
+  Pipe pipe_;
+  pid_t pid_ = -1;
+};
+
+class LogsOf : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+    chmod(folder_.path().c_str(), 0755);
+  }
+  Json job(const std::string& file, int64_t num_restarts) const {
+    launch::Job job{.argv = {"./train"}, .host = host_name(), .num_ranks = 1, .num_restarts = num_restarts};
+    job.ranks = {{.rank = 0, .host = job.host, .out = {.to = launch::StreamPlan::To::kNowhere, .file = file}}};
+    return to_json(job);
+  }
+  /// Writes a file of root's that only `group` may read.
+  std::string file_for(gid_t group, const std::string& name, const std::string& text) const {
+    folder_.write(name, text);
+    EXPECT_EQ(chown(folder_.path(name).c_str(), 0, group), 0);
+    chmod(folder_.path(name).c_str(), 0640);
+    return folder_.path(name);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(LogsOf, AnotherUserAreReadWithThatUsersRights) {
+  const auto secret = file_for(0, "secret", "of root\n"), shared = file_for(FakeLauncher::kGroup, "log", "of all\n");
+  const FakeLauncher of_secret({job(secret, 0)}), of_shared({job(shared, 0)});
+  const auto refused = run(yoke({"logs", of_secret.name()}));
+  EXPECT_EQ(refused.exit_code, 75);
+  EXPECT_THAT(refused.out, IsEmpty());
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("secret"), HasSubstr("Permission denied")));
+  const auto read = run(yoke({"logs", of_shared.name()}));
+  EXPECT_EQ(read.out, "of all\n") << "with the groups of its process: " << read.err;
+}
+
+TEST_F(LogsOf, AnotherUserAreReadWithThatUsersRightsAfterARestartToo) {
+  const auto secret = file_for(0, "secret", "of root\n"), shared = file_for(FakeLauncher::kGroup, "log", "of all\n");
+  const FakeLauncher launcher({job(shared, 0), job(secret, 1)});
+  const auto result = run(yoke({"logs", launcher.name(), "-f"}));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_EQ(result.out, "of all\n");
+  EXPECT_THAT(result.err, AllOf(HasSubstr("secret"), HasSubstr("Permission denied")));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/utf8.h"
 
 namespace yoke {
@@ -29,9 +30,14 @@ constexpr std::array kDoubleWidth = {Range{0x1100, 0x115F},   Range{0x2E80, 0x30
                                      Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},   Range{0x1F300, 0x1F64F},
                                      Range{0x1F680, 0x1F6FF}, Range{0x1F900, 0x1FAFF}, Range{0x20000, 0x3FFFD}};
 // Characters that change how the rest of a line is shown: direction marks and overrides, line separators, C1 controls.
-constexpr std::array kHarmful = {Range{0x00, 0x1F},     Range{0x7F, 0x9F},     Range{0x61C, 0x61C},
-                                 Range{0x200E, 0x200F}, Range{0x2028, 0x202E}, Range{0x2060, 0x206F},
-                                 Range{0xFEFF, 0xFEFF}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
+// Also those that make two different texts look alike: soft hyphens, fillers, spaces and operators of no width.
+constexpr std::array kHarmful = {Range{0x00, 0x1F},     Range{0x7F, 0x9F},     Range{0xAD, 0xAD},
+                                 Range{0x61C, 0x61C},   Range{0x115F, 0x1160}, Range{0x180E, 0x180E},
+                                 Range{0x200B, 0x200B}, Range{0x200E, 0x200F}, Range{0x2028, 0x202E},
+                                 Range{0x2060, 0x206F}, Range{0x3164, 0x3164}, Range{0xFEFF, 0xFEFF},
+                                 Range{0xFFA0, 0xFFA0}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F}};
+// Some scripts and emoji need joiners, so tables keep them.
+constexpr Range kJoiners = {0x200C, 0x200D};
 
 template <size_t n>
 bool is_in(const std::array<Range, n>& ranges, char32_t code) {
@@ -111,6 +117,28 @@ std::string printable(std::string_view text) {
       result += text.substr(0, length);
     }
     text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return result;
+}
+
+std::string with_visible_escapes(std::string text) {
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x7F; };
+  if (std::ranges::all_of(text, is_ascii)) return text;
+  std::string result;
+  result.reserve(text.size());
+  for (std::string_view left = text; !left.empty();) {
+    const auto [code, length] = first_character(left);
+    const bool is_joiner = code >= kJoiners.first && code <= kJoiners.last;
+    if (code < 0x20 ||
+        !(is_joiner || is_in(kHarmful, code))) {  // of the first, dump() leaves line feeds between members
+      result += left.substr(0, std::max<size_t>(1, length));
+    } else if (code < 0x10000) {
+      result += fmt::format("\\u{:04x}", static_cast<uint32_t>(code));
+    } else {
+      const auto above = static_cast<uint32_t>(code) - 0x10000;
+      result += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (above >> 10), 0xDC00 + (above & 0x3FF));
+    }
+    left.remove_prefix(std::max<size_t>(1, length));
   }
   return result;
 }

@@ -33,6 +33,8 @@ TEST(Text, MakesHarmlessWhatATerminalWouldObey) {
   EXPECT_EQ(printable("over\xe2\x80\xae"
                       "ride"),
             "over?ride");
+  EXPECT_EQ(printable("a\u200bb\u00adc\u3164"), "a?b?c?") << "or two names would look alike";
+  EXPECT_EQ(printable("می\u200cخواهم"), "می\u200cخواهم") << "a joiner of Persian";
   EXPECT_EQ(printable(std::string_view("nul\0byte", 8)), "nul?byte");
 }
 

@@ -10,9 +10,13 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/container/config.h"
+#include "yoke/container/engine.h"
+#include "yoke/device/process/info.h"
 #include "yoke/device/process/signal.h"
 #include "yoke/keep/container_log.h"
 
@@ -28,12 +32,35 @@ struct Asked {
   LineConnection lines;
 };
 
+/// Returns whether `json` is what a keeper says. Root asks those of all users, and a program that any user has written
+/// may answer: with the name of another program as the engine, with an option as the name.
+bool is_description(const Json& json) {
+  if (!json.is_object()) return false;
+  const auto is_good = [&](const char* key, auto check) { return !json.contains(key) || check(json.at(key)); };
+  const auto is_text = [](const Json& value) { return value.is_string(); };
+  const auto is_number = [](const Json& value) { return value.is_number_integer(); };
+  const auto are_texts = [&](const Json& value) { return value.is_array() && std::ranges::all_of(value, is_text); };
+  const auto is_name = [](const Json& value) {
+    return value.is_string() && container::is_container_name(value.get<std::string>());
+  };
+  const auto is_engine = [](const Json& value) {
+    return value.is_string() && container::parse_engine_kind(value.get<std::string>());
+  };
+  const auto is_pid = [&](const Json& value) { return value.is_null() || is_number(value); };
+  return json.contains("name") && is_good("name", is_name) && is_good("engine", is_engine) &&
+         is_good("image", is_text) && is_good("user", is_text) && is_good("state", is_text) && is_good("pid", is_pid) &&
+         is_good("since", is_number) && is_good("devices", are_texts);
+}
+
 /// Takes the answer if it has come. Returns false as long as it has not.
 bool take_answer(Asked& asked, KeptContainerRow& row) {
   const auto line = asked.lines.next();
   if (!line) return asked.lines.is_closed();
-  auto json = nlohmann::ordered_json::parse(*line, nullptr, false);
-  if (json.is_object() && json.contains("name")) row.json = std::move(json);
+  auto json = Json::parse(*line, nullptr, false);
+  if (!is_description(json)) return true;
+  json["keeper"] = row.socket.pid;
+  if (!is_own(row.socket)) json["user"] = device::user_name(row.socket.uid);
+  row.json = std::move(json);
   return true;
 }
 

@@ -36,7 +36,7 @@ TEST(KeptContainers, AreFoundByNameOrProcess) {
 }
 
 /// A keeper in a process of its own. It answers one word, with the descriptor `log` or else with a line, and then ends.
-KeptContainerRow start_keeper(const UniqueFd& log) {
+KeptContainerRow start_keeper(const UniqueFd& log, const char* answer = R"({"name": "ada_a"})") {
   int pipe[2];
   EXPECT_EQ(pipe2(pipe, O_CLOEXEC), 0);
   const UniqueFd read_end(pipe[0]), write_end(pipe[1]);
@@ -51,7 +51,7 @@ KeptContainerRow start_keeper(const UniqueFd& log) {
     const std::byte word{};
     const int fd = log.value();
     if (log) send_with_fds(lines.fd(), {&word, 1}, {&fd, 1});
-    if (!log) lines.send(R"({"name": "ada_a"})");
+    if (!log) lines.send(answer);
     _exit(0);
   }
   char name[200];
@@ -67,6 +67,25 @@ TEST(KeptContainers, HaveTheLogThatTheirKeeperSends) {
   waitpid(static_cast<pid_t>(keeper.socket.pid), nullptr, 0);
   EXPECT_THAT(test::message_of([&] { copy_log_of(keeper, out.value(), true); }, ErrorCode::kFailedPrecondition),
               testing::HasSubstr("ada_a runs under apptainer without --detach"));
+}
+
+TEST(KeptContainers, AreBelievedOnlyIfTheirKeeperAnswersLikeOne) {
+  const auto answer_of = [](const char* answer) {
+    const auto keeper = start_keeper({}, answer);
+    const auto rows = ask_keepers({keeper.socket}, "describe", std::chrono::minutes(1));
+    waitpid(static_cast<pid_t>(keeper.socket.pid), nullptr, 0);
+    EXPECT_EQ(rows.size(), 1U) << answer;
+    return rows.empty() ? std::nullopt : rows[0].json;
+  };
+  for (const auto* answer :
+       {R"({"name": "ada_a", "engine": "/tmp/program"})", R"({"name": "--privileged", "engine": "docker"})", "[]",
+        R"({"engine": "docker"})", R"({"name": "ada_a", "image": 1})", R"({"name": "ada_a", "devices": [1]})",
+        R"({"name": "ada_a", "since": "x"})", R"({"name": "ada_a", "pid": "x"})", "{"}) {
+    EXPECT_FALSE(answer_of(answer)) << answer;
+  }
+  const auto good = answer_of(R"({"name": "ada_a", "engine": "docker", "pid": null, "keeper": 1})");
+  ASSERT_TRUE(good);
+  EXPECT_NE(good->at("keeper"), 1) << "the kernel says which process answers";
 }
 
 TEST(KeptContainers, AreStoppedIfTheirKeeperStillRuns) {

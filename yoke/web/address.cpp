@@ -3,8 +3,11 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 
 namespace yoke::web {
 namespace {
@@ -31,6 +34,10 @@ Split split(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == text.npos || text.find(':') != colon) return {std::string(text), ""};
   return {std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
+}
+
+bool is_port(std::string_view text) {
+  return !text.empty() && text.size() <= 5 && std::ranges::all_of(text, is_digit) && parse_int(text) <= 65535;
 }
 
 /// "::1:80": an IPv6 address, of which the last part would also make sense as a port.
@@ -74,8 +81,15 @@ Address parse_address(std::string_view text) {
 }
 
 bool is_local_host_header(std::string_view header) {
-  const auto host = split(header).host;
-  return host.empty() || host == "localhost" || is_ip(host);
+  const bool has_brackets = header.starts_with('[');
+  const auto end = header.find(has_brackets ? ']' : ':');
+  if (has_brackets && end == header.npos) return false;
+  const auto rest = header.substr(std::min(header.size(), has_brackets ? end + 1 : end));
+  if (!rest.empty() && (rest.front() != ':' || !is_port(rest.substr(1)))) return false;
+  if (has_brackets) return is_ip(AF_INET6, std::string(header.substr(1, end - 1)));
+  auto host = lower_case(header.substr(0, end));
+  if (host.ends_with('.')) host.pop_back();  // a name with its root, "localhost."
+  return header.empty() || host == "localhost" || is_ip(AF_INET, host);
 }
 
 }  // namespace yoke::web

@@ -21,8 +21,9 @@ struct Address {
 Address parse_address(std::string_view text);
 
 /// Whether a server on a loopback address may answer a request with this Host header. It accepts IP addresses and
-/// localhost, but no other name. Otherwise a page of a different site, open in a browser here, could point its own name
-/// at 127.0.0.1 and read data that is only for users of this machine (DNS rebinding).
+/// localhost in any case, with or without a port and a dot at the end of the name, but no other name. Otherwise a page
+/// of a different site, open in a browser here, could point its own name at 127.0.0.1 and read data that is only for
+/// users of this machine (DNS rebinding).
 bool is_local_host_header(std::string_view host);
 
 }  // namespace yoke::web

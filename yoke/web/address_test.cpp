@@ -44,11 +44,32 @@ TEST(Address, KnowsLoopback) {
 }
 
 TEST(Address, NamesOfOtherSitesAreNoLocalHost) {
-  for (const auto* host :
-       {"", "localhost", "localhost:19477", "127.0.0.1", "127.0.0.1:19477", "[::1]:19477", "10.0.0.7:1"}) {
+  for (const auto* host : {"", "localhost", "localhost:19477", "LOCALHOST", "LocalHost.:80", "localhost.", "127.0.0.1",
+                           "127.0.0.1:19477", "[::1]", "[::1]:19477", "10.0.0.7:1", "[::ffff:127.0.0.1]:65535"}) {
     EXPECT_TRUE(is_local_host_header(host)) << host;
   }
-  for (const auto* host : {"evil.example", "evil.example:19477", "localhost.evil.example", "127.0.0.1.evil.example"}) {
+  for (const auto* host : {"evil.example",
+                           "evil.example:19477",
+                           "localhost.evil.example",
+                           "127.0.0.1.evil.example",
+                           "[::1].evil.example",
+                           "[::1].evil.example:19477",
+                           "[::1",
+                           "[::1]x",
+                           "[localhost]",
+                           "[]",
+                           "::1",
+                           ".",
+                           ":80",
+                           "localhost..",
+                           "localhost:",
+                           "localhost:80x",
+                           "localhost:65536",
+                           "localhost:-1",
+                           "localhost:80:80",
+                           "localhost evil.example",
+                           "localhost,evil.example",
+                           "127.0.0.1@evil.example"}) {
     EXPECT_FALSE(is_local_host_header(host)) << host;
   }
 }

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/device/process/port_owner.h"
 #include "yoke/web/samples.h"
 
 namespace yoke::web {
@@ -99,6 +100,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     if (error) return;  // the client has disconnected or is too slow
     const auto& request = parser_.get();
+    if (request.count(http::field::host) > 1) return refuse(http::status::bad_request, "give one Host alone");
     const std::string host(request[http::field::host]);
     if (desk_.is_loopback && !is_local_host_header(host)) {
       return refuse(http::status::forbidden, "call this server localhost, or by its address in numbers");
@@ -210,8 +212,9 @@ struct Server::Impl {
     if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
     if (!error) return;
     if (error == net::error::address_in_use) {
-      throw Error(ErrorCode::kUnavailable,
-                  "{} is taken by another program; give another port, or port 0 for a free one", address.to_string());
+      const auto who = device::who_listens(address.port);
+      throw Error(ErrorCode::kUnavailable, "{} is taken by {}; give another port, or port 0 for a free one",
+                  address.to_string(), who.empty() ? "another program" : who);
     }
     throw system_error(error.value(), "listening on " + address.to_string());
   }

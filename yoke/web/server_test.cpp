@@ -136,6 +136,9 @@ TEST(Server, RefusesTheRest) {
   EXPECT_THAT(ask(served, "DELETE /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(ask(served, "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), StartsWith("HTTP/1.1 413 "));
   EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n"), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nhost: evil.example\r\n\r\n"),
+              StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nHost: LOCALHOST.:80\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
   for (const auto* path : {"/", "/live.html", "/api/state.json", "/devices.json"}) {
     EXPECT_THAT(ask(served, "GET " + std::string(path) + " HTTP/1.1\r\nHost: evil.example:19477\r\n\r\n"),
                 StartsWith("HTTP/1.1 403 "));
@@ -275,7 +278,7 @@ TEST(Server, ATakenPortIsAnErrorThatSaysSo) {
   const auto url = served.url();
   options.address = parse_address(url.substr(7, url.size() - 7 - std::string_view("/metrics").size()));
   EXPECT_THAT(test::message_of([&] { Server(options, one_gpu); }, ErrorCode::kUnavailable),
-              HasSubstr("is taken by another program"));
+              HasSubstr("is taken by process " + std::to_string(getpid()) + " of "));
   options.address = parse_address("192.0.2.1:9");  // an address from the range for documentation, which no machine has
   EXPECT_THROW(Server(options, one_gpu), Error);
 }

@@ -10,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/table.h"
@@ -109,7 +110,7 @@ int request_allocation(AllocArgs args, Context& context) {
                                          context.environment);
   const auto allocation = requested.wait();
   if (!allocation) return 128 + requested.signal();
-  context.out << (args.json ? to_json(*allocation).dump(2) + "\n" : held_text(*allocation)) << std::flush;
+  context.out << (args.json ? json_page(to_json(*allocation)) : held_text(*allocation)) << std::flush;
   if (context.out) return kExitOk;
   const auto why = system_error(error_of(context.out), "writing the output");
   context.out.clear();

@@ -30,11 +30,16 @@ std::string program_text(const launch::Job& job) {
       view::CommandText::kShort);
 }
 
+const std::string& command_of(const device::ProcessInfo& info) {
+  return info.command.empty() ? info.name : info.command;
+}
+
 std::vector<std::string> cells(const FoundJob& found, system_clock::time_point now) {
   const auto pid = fmt::format("{}", found.address.pid);
   if (!found.job) {
-    const bool is_stopped = device::describe_process(found.address.pid).state == 'T';
-    return {pid, "?", is_stopped ? "(stopped, by Ctrl-Z?)" : "(does not answer)", "?", "?", "?", "?"};
+    const auto info = device::describe_process(found.address.pid);
+    const auto why = info.state == 'T' ? "(stopped, by Ctrl-Z?)" : "(does not answer)";
+    return {pid, "?", fmt::format("{} {}", why, command_of(info)), "?", "?", "?", "?"};
   }
   const auto& job = *found.job;
   return {pid,
@@ -79,6 +84,7 @@ Json to_json(const std::vector<FoundJob>& jobs, const Context& context) {
   for (const auto& [address, job] : jobs) {
     Json one = {{"pid", address.pid}, {"user", device::user_name(address.uid)}, {"answers", job.has_value()}};
     if (job) one.update(launch::to_json(*job));
+    if (!job) one["command"] = command_of(device::describe_process(address.pid));
     json["jobs"].push_back(std::move(one));
   }
   json["allocations"] = json_list(started_allocations(context), [](const auto& one) { return to_json(one); });

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
@@ -119,7 +120,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
     repeat(args.repetition, kind, context, [&](int64_t number) {
       const auto snapshot = source.sample(want_of(args));
       if (record.is_open()) {
-        record << device::to_json(snapshot).dump() << std::endl;
+        record << json_line(device::to_json(snapshot)) << std::endl;
         if (!record) throw system_error(errno, "writing the recording " + args.record);
       }
       status = status_of(snapshot, args);

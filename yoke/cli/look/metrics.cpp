@@ -53,7 +53,7 @@ void add_metrics(CLI::App& cmd, Context& context) {
       examples("  yoke metrics                        once\n"
                "  yoke metrics --serve                for a Prometheus on this machine\n"
                "  yoke metrics --serve 10.1.2.3:9400  for others, too: without a password\n"
-               "  curl -s localhost:19477/devices.json\n"
+               "  curl -s 127.0.0.1:19477/devices.json\n"
                "\n"
                "Exit status: 0; the server ends with it on SIGTERM and Ctrl-C."));
 }

@@ -8,6 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
@@ -43,7 +44,7 @@ struct ProfileArgs {
 
 /// The report as the user wants it, in lines of at most `width` columns.
 std::string shown(const profile::Report& report, const ProfileArgs& args, int64_t width) {
-  return args.json ? profile::to_json(report).dump(2) + '\n' : profile::to_text(report, width);
+  return args.json ? json_page(profile::to_json(report)) : profile::to_text(report, width);
 }
 
 /// Reads the traces at `paths`, one at a time, with a line of progress on a terminal, and judges them.
@@ -81,7 +82,7 @@ int compare_traces(const ProfileArgs& args, Context& context) {
   const auto a = side(args.compared[0], context), b = side(args.compared[1], context);
   const auto comparison = profile::compare(a, b);
   if (args.json) {
-    context.out << profile::to_json(comparison).dump(2) << '\n';
+    context.out << json_page(profile::to_json(comparison));
     return kExitOk;
   }
   context.out << profile::to_text(comparison, output_width(context));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/process.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
@@ -127,8 +128,7 @@ int tune_batch(const TuneArgs& args, Context& context) {
     }
     return 128 + tuner.interruption();
   }
-  if (args.json)
-    context.out << tune::to_json(*report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  if (args.json) context.out << json_page(tune::to_json(*report));
   if (!report->answer.chosen || report->answer.is_ignored) throw tuner.no_answer(*report);
   if (!args.json) print_report(*report, args, context);
   return kExitOk;

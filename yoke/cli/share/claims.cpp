@@ -1,9 +1,14 @@
 // `yoke claims`: list who has claimed which devices, and who waits for some.
 #include "yoke/view/claims.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "yoke/base/text.h"
 #include "yoke/claim/fair_share.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
@@ -32,6 +37,15 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
     std::cerr << speaker(context) << "note: the history is in " << site.ledger.records().path().string()
               << ", which a restart of the machine may empty; set history_directory in /etc/yoke/config.toml to keep it"
               << std::endl;
+  }
+  std::set<std::string> users;  // who have more than the time has, by shares or because they wrote so
+  for (const auto& row : rows) {
+    if (row.held > now - from) users.insert(printable(device::user_name(row.uid)));
+  }
+  if (!users.empty()) {
+    std::cerr << fmt::format(
+        "{}note: claims of {} overlap on a device, as shares may; they are added as they were written\n",
+        speaker(context), fmt::join(users, ", "));
   }
   if (args.json) {
     print_json(view::report_json(rows, snapshot, from, now, device::user_name), context);

@@ -26,7 +26,7 @@ bool has_own_users(const keep::KeptContainerRow& row, pid_t pid) {
   const bool is_same = theirs == fs::read_symlink("/proc/self/ns/user");
   if (is_same && geteuid() != 0) {
     throw Error(ErrorCode::kPermissionDenied,
-                "{} runs under an apptainer with the setuid bit, so only root can run more programs in it; run them "
+                "{} runs under an apptainer with the setuid bit, so no more programs can be run in it; run them "
                 "beside the first one, as in `yoke container run IMAGE -- sh -c 'first & second'`",
                 printable(row.text("name")));
   }
@@ -48,6 +48,11 @@ int exec_in_container(const ContainerOptions& options, Context& context) {
   const bool is_apptainer = engine == container::EngineKind::kApptainer;
   if (row.socket.uid != geteuid() && engine == container::EngineKind::kPodman) {
     throw Error(ErrorCode::kPermissionDenied, "{} belongs to {}, and podman lets only that user into it",
+                printable(row.text("name")), printable(row.text("user")));
+  }
+  if (row.socket.uid != geteuid() &&
+      is_apptainer) {  // its files and programs are that user's, and would be run by root
+    throw Error(ErrorCode::kPermissionDenied, "{} belongs to {}, and only that user may run programs in it",
                 printable(row.text("name")), printable(row.text("user")));
   }
   container::ExecRequest request{.name = row.text("name"),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "yoke/base/error.h"
 #include "yoke/base/host.h"
 #include "yoke/base/json.h"
 
@@ -47,9 +48,18 @@ Json to_json(const JobRank& rank) {
           {"prefix", rank.prefix}};
 }
 
+/// Returns a member that counts something. Errors  kDataLoss: no job has such a number.
+int64_t count_of(const Json& object, const char* key, int64_t least = 0) {
+  constexpr int64_t kMost = 1'000'000'000'000;
+  const auto& value = object.at(key);
+  if (value.is_number_integer() && value.get<int64_t>() >= least && value.get<int64_t>() <= kMost) return value;
+  throw Error(ErrorCode::kDataLoss, "{} is {}, which no job has", key, value.dump());
+}
+
 JobRank parse_rank(const Json& object) {
-  JobRank rank{.rank = object.at("rank"), .local_rank = object.at("local_rank"), .host = object.at("host")};
-  if (!object.at("pid").is_null()) rank.pid = object["pid"];
+  JobRank rank{
+      .rank = count_of(object, "rank"), .local_rank = count_of(object, "local_rank"), .host = object.at("host")};
+  if (!object.at("pid").is_null()) rank.pid = count_of(object, "pid", 1);
   if (!object.at("exit_code").is_null()) rank.wait_status = W_EXITCODE(object["exit_code"].get<int>(), 0);
   if (!object.at("signal").is_null()) rank.wait_status = W_EXITCODE(0, object["signal"].get<int>());
   rank.out = parse_stream(object.at("stdout"));
@@ -132,12 +142,14 @@ Job parse_job(const Json& object) {
           .host = object.at("host"),
           .started_at = std::chrono::system_clock::time_point(
               std::chrono::duration_cast<std::chrono::system_clock::duration>(started)),
-          .num_ranks = object.at("num_ranks"),
-          .num_restarts = object.at("num_restarts"),
-          .restarts = {object.at("max_restarts"), object.value("restart_steps", int64_t{0})},
+          .num_ranks = count_of(object, "num_ranks"),
+          .num_restarts = count_of(object, "num_restarts"),
+          .restarts = {count_of(object, "max_restarts"),
+                       object.contains("restart_steps") ? count_of(object, "restart_steps") : 0},
           .is_stopping = object.at("is_stopping")};
   // A launcher of an older yoke has no world_size.
-  if (const auto size = object.value("world_size", int64_t{0}); size != job.num_ranks) job.world_size = size;
+  const auto size = object.contains("world_size") ? count_of(object, "world_size", job.num_ranks) : job.num_ranks;
+  if (size != job.num_ranks) job.world_size = size;
   for (const auto& rank : object.at("ranks")) job.ranks.push_back(parse_rank(rank));
   return job;
 }

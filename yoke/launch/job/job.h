@@ -59,7 +59,7 @@ Job describe_job(const LaunchSpec& spec);
 
 /// Converts a job to JSON. docs/jobs.md has the keys.
 nlohmann::ordered_json to_json(const Job& job);
-/// Errors  nlohmann::json::exception if a key is missing or has the wrong type.
+/// Errors  nlohmann::json::exception if a key is missing or has the wrong type; kDataLoss: no job has such numbers.
 Job parse_job(const nlohmann::ordered_json& json);
 
 }  // namespace yoke::launch

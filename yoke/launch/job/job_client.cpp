@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
+#include <map>
 #include <utility>
 
 #include "yoke/base/clock.h"
@@ -21,21 +22,32 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxAnswerBytes = 64 << 20;  // enough for a job of more than ten thousand ranks
+constexpr size_t kMaxAnswerBytes = 8 << 20;
+constexpr size_t kMaxUserBytes = 2 * kMaxAnswerBytes;
+constexpr size_t kMaxAsked = 256;       // at once, as descriptors are few
+constexpr int kMaxDepth = 8;            // a job has four levels
+constexpr size_t kMaxValues = 500'000;  // and about thirty events of the parser for each rank
+
+constexpr gid_t kNobody = 65'534;
 
 Error no_answer(const JobAddress& address) {
   return {ErrorCode::kDataLoss, "job {}: its process does not answer as `yoke run` does", address.pid};
 }
 
-/// Parses the answer received so far. A listener that sends anything but a job's description is not a launcher.
-std::optional<Job> answer_of(JobConnection& connection) {
+/// Sorts own sockets first, and then those of users who have few.
+void sort_to_ask(std::vector<JobAddress>& addresses) {
+  std::map<int64_t, size_t> num_sockets;
+  for (const auto& address : addresses) ++num_sockets[address.uid];
+  std::ranges::stable_sort(addresses, {}, [&](const JobAddress& address) {
+    return std::pair(address.uid != int64_t{geteuid()}, num_sockets[address.uid]);
+  });
+}
+
+Connected try_to_connect(const JobAddress& address, UniqueFd& fd) {
   try {
-    auto job = connection.read_job(JobTime::min());
-    if (job) job->pid = connection.address().pid;
-    return job;
-  } catch (const Error&) {
-    connection.close();
-    return std::nullopt;
+    return connect_to(address, fd);
+  } catch (const Error&) {  // out of descriptors
+    return Connected::kBusy;
   }
 }
 
@@ -49,6 +61,13 @@ std::string listed(const std::vector<FoundJob>& jobs) {
 }
 
 }  // namespace
+
+JobConnection::JobConnection(JobAddress address, UniqueFd fd)
+    : address_(std::move(address)),
+      fd_(std::move(fd)),
+      rights_{.uid = static_cast<uid_t>(address_.uid), .gid = kNobody} {
+  if (auto rights = rights_of_peer(fd_.value())) rights_ = std::move(*rights);
+}
 
 std::optional<JobConnection> JobConnection::open(const JobAddress& address, JobTime until) {
   UniqueFd fd;
@@ -115,9 +134,13 @@ std::optional<Job> JobConnection::read_job(JobTime until) {
   }
   const auto line = *first_line();
   num_taken_ += line.size() + 1;
+  size_t num_values = 0;
+  const auto check_size = [&](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
+    return depth <= kMaxDepth && ++num_values <= kMaxValues ? true : throw no_answer(address_);
+  };
   try {
-    return parse_job(Json::parse(line));
-  } catch (const nlohmann::json::exception&) {
+    return parse_job(Json::parse(line, check_size));
+  } catch (const std::exception&) {  // of nlohmann's, or of parse_job()
     throw no_answer(address_);
   }
 }
@@ -156,26 +179,42 @@ std::optional<RecentLines::Line> JobConnection::take_line() {
 std::vector<FoundJob> find_jobs(milliseconds patience) {
   const auto until = Clock::now() + patience;
   auto addresses = list_user_sockets(kJobService, geteuid());
+  sort_to_ask(addresses);
   std::vector<FoundJob> jobs;
   std::list<JobConnection> asked;
+  std::map<int64_t, size_t> num_bytes;  // by user
+  const auto is_done = [&](JobConnection& connection) {
+    const auto num_before = connection.num_received();
+    try {
+      auto job = connection.read_job(JobTime::min());
+      auto& total = num_bytes[connection.address().uid] += connection.num_received() - num_before;
+      if (total > kMaxUserBytes) throw no_answer(connection.address());
+      if (!job) return connection.is_closed();
+      job->pid = connection.address().pid;
+      jobs.push_back({connection.address(), std::move(job)});
+    } catch (const Error&) {
+      jobs.push_back({connection.address(), std::nullopt});
+    }
+    return true;
+  };
   while (true) {
     std::erase_if(addresses, [&](const JobAddress& address) {
+      if (asked.size() >= kMaxAsked) return false;
       UniqueFd fd;
-      const auto connected = connect_to(address, fd);
+      const auto connected = try_to_connect(address, fd);
       if (connected == Connected::kBusy) return false;  // maybe no launcher, so it is asked last
       if (connected == Connected::kNo) return true;
       asked.push_back(JobConnection(address, std::move(fd)));
       asked.back().ask_job();
       return true;
     });
-    std::erase_if(asked, [&](JobConnection& connection) {
-      auto job = answer_of(connection);
-      if (!job && !connection.is_closed()) return false;
-      if (job) jobs.push_back({connection.address(), std::move(job)});
-      return true;
-    });
+    // After each answer the first ones are looked at again: parsing those of others must not take their time.
+    const auto done = std::ranges::find_if(asked, is_done);
+    const bool is_some_done = done != asked.end();
+    if (is_some_done) asked.erase(done);
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     if ((addresses.empty() && asked.empty()) || left <= 0) break;
+    if (is_some_done) continue;
     std::vector<pollfd> polls;
     for (const auto& connection : asked) polls.push_back({connection.fd(), POLLIN, 0});
     poll(polls.data(), polls.size(), static_cast<int>(addresses.empty() ? left : std::min<int64_t>(left, 5)));

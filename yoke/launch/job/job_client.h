@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/rights.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/launch/job/job.h"
 #include "yoke/launch/output/recent_lines.h"
@@ -34,19 +35,22 @@ class JobConnection {
   void ask_stop(bool now);
   /// Asks for lines that the launcher keeps: all or the `last` ones, of all ranks or of `rank`.
   void ask_logs(bool follow, std::optional<int64_t> last = {}, std::optional<int64_t> rank = {});
-  /// Returns nullopt if no answer came in time, or the launcher has closed the connection.
+  /// Returns nullopt if no answer came in time, or the launcher has closed the connection. Errors  also kDataLoss if
+  /// the answer is longer than 8 MiB, which describe a job of ten thousand ranks, or nested deeply.
   std::optional<Job> read_job(JobTime until);
   /// Returns nullopt if no line came in time, no line follows (is_over()), or the launcher has closed the connection.
   std::optional<RecentLines::Line> read_line(JobTime until);
 
   const JobAddress& address() const { return address_; }
-  bool is_closed() const { return !fd_; }  ///< By the launcher, usually because the launcher has ended.
+  const Rights& rights() const { return rights_; }  ///< Of the launcher, as the kernel says.
+  bool is_closed() const { return !fd_; }           ///< By the launcher, usually because the launcher has ended.
   bool is_over() const { return is_over_; }
+  size_t num_received() const { return received_.size(); }  ///< The bytes that are not parsed.
   int fd() const { return fd_.value(); }
   void close();
 
   /// REQUIRES: the caller has checked the credentials of the peer at the other end of `fd`.
-  JobConnection(JobAddress address, UniqueFd fd) : address_(std::move(address)), fd_(std::move(fd)) {}
+  JobConnection(JobAddress address, UniqueFd fd);
 
  private:
   void ask(const nlohmann::ordered_json& question);
@@ -56,6 +60,7 @@ class JobConnection {
 
   JobAddress address_;
   UniqueFd fd_;
+  Rights rights_;
   std::string received_;
   size_t num_taken_ = 0;  ///< The number of bytes of received_ that were parsed.
   bool is_over_ = false;
@@ -63,10 +68,11 @@ class JobConnection {
 
 struct FoundJob {
   JobAddress address;
-  std::optional<Job> job;  ///< nullopt if the launcher exists but does not answer.
+  std::optional<Job> job;  ///< nullopt if the launcher exists but does not answer, or not as launchers do.
 };
 
-/// Finds the jobs of this user, or of all users for root, sorted by PID.
+/// Finds the jobs of this user, or of all users for root, sorted by PID. Any user can have many sockets that answer
+/// without an end, so the bytes of each user are limited, users with few sockets come first, and the time is for all.
 /// Errors  as errno says if /proc/net/unix cannot be read.
 std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono::seconds(1));
 

@@ -1,10 +1,17 @@
 #include "yoke/launch/job/job_client.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <thread>
 
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 
 namespace yoke::launch {
 namespace {
@@ -69,6 +76,73 @@ TEST(ChooseJob, ByPidByRunIdOrAlone) {
   jobs[0].job.reset();  // a launcher stopped by Ctrl-Z does not answer, but its PID is known
   EXPECT_EQ(choose_job(jobs, "10").address.pid, 10);
   EXPECT_THAT(complaint({}, "", ErrorCode::kNotFound), HasSubstr("no job of this user runs here under yoke"));
+}
+
+// Any user's process may answer as a launcher does.
+TEST(ParseJob, RefusesNumbersThatNoJobHas) {
+  Job job{.pid = 10, .run_id = "none", .argv = {"./train"}, .host = "here", .num_ranks = 2, .world_size = 4};
+  job.ranks = {{.rank = 0, .host = "here", .pid = 11}, {.rank = 1, .host = "here"}};
+  const auto good = to_json(job);
+  EXPECT_EQ(parse_job(good), job);
+  const auto is_refused = [](const Json& json) {
+    try {
+      parse_job(json);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::kDataLoss;
+    }
+    return false;
+  };
+  for (const auto* key : {"num_ranks", "world_size", "num_restarts", "max_restarts", "restart_steps"}) {
+    for (const auto& value : {Json(-1), Json(INT64_MIN), Json(UINT64_MAX), Json(1e300), Json(1.5), Json("1")}) {
+      auto bad = good;
+      bad[key] = value;
+      EXPECT_TRUE(is_refused(bad)) << key << " " << value;
+    }
+  }
+  auto bad = good;
+  bad["world_size"] = 1;
+  EXPECT_TRUE(is_refused(bad)) << "less than this launcher's own ranks";
+  for (const auto& [key, value] : {std::pair("rank", -1), std::pair("local_rank", -1), std::pair("pid", 0)}) {
+    bad = good;
+    bad["ranks"][0][key] = value;
+    EXPECT_TRUE(is_refused(bad)) << key;
+  }
+}
+
+std::optional<Job> read_answer(const std::string& text) {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  std::thread launcher([text, end = UniqueFd(ends[1])] {
+    for (std::string_view left = text; !left.empty();) {
+      const auto count = send(end.value(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (count < 0) return;  // the client has heard enough
+      left.remove_prefix(static_cast<size_t>(count));
+    }
+  });
+  std::optional<Job> job;
+  try {
+    JobConnection connection({"", geteuid(), getpid()}, UniqueFd(ends[0]));
+    job = connection.read_job(JobTime::max());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+  }
+  launcher.join();
+  return job;
+}
+
+TEST(ReadJob, TakesTenThousandRanksAndNoEndlessOnes) {
+  Job job{.pid = getpid(), .run_id = "none", .argv = {"./train"}, .host = "here", .num_ranks = 10'000};
+  for (int64_t i = 0; i < job.num_ranks; ++i) {
+    const auto file = fmt::format("{}/{}/stdout.log", std::string(100, 'x'), i);
+    job.ranks.push_back({.rank = i, .host = "here", .pid = 4'000'000, .out = {.file = file}, .err = {.file = file}});
+  }
+  const auto answer = read_answer(json_line(to_json(job)) + '\n');
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->ranks.size(), 10'000U);
+  job.argv.assign(600'000, "");
+  EXPECT_FALSE(read_answer(json_line(to_json(job)) + '\n')) << "many small values";
+  EXPECT_FALSE(read_answer(std::string(9 << 20, ' ') + '\n')) << "long";
+  EXPECT_FALSE(read_answer(std::string(100'000, '[') + std::string(100'000, ']') + '\n')) << "deep";
 }
 
 }  // namespace

@@ -25,10 +25,11 @@ constexpr std::chrono::seconds kLookAtJobEvery{1};
 /// A stream of a rank that is written only to a file.
 class LogFile {
  public:
+  /// Opens the file with the rights of the job, because its user chose the path and what is there.
   /// Errors  as errno says, with the path; kDataLoss: it is not a regular file.
-  LogFile(JobRank rank, LineStream stream)
+  LogFile(JobRank rank, LineStream stream, const Rights& rights)
       : rank_(std::move(rank)), stream_(stream), path_((stream == LineStream::kOut ? rank_.out : rank_.err).file) {
-    fd_ = open_regular_file(path_);  // the job reported the path, but any file may be there now
+    with_rights(rights, [this] { fd_ = open_regular_file(path_); });
   }
 
   void skip_all_but_last(int64_t num_lines) {
@@ -82,7 +83,7 @@ std::string target_of(const JobRank& rank, LineStream which) {
 }
 
 /// Opens the log files of the wanted ranks. If one cannot be opened, reports that and sets `lacks_some`.
-std::vector<LogFile> open_files(const Job& job, const JobLogOptions& options, bool& lacks_some) {
+std::vector<LogFile> open_files(const Job& job, const Rights& rights, const JobLogOptions& options, bool& lacks_some) {
   std::vector<LogFile> files;
   for (const auto& rank : job.ranks) {
     for (const auto which : {LineStream::kOut, LineStream::kErr}) {
@@ -94,7 +95,7 @@ std::vector<LogFile> open_files(const Job& job, const JobLogOptions& options, bo
         continue;
       }
       try {
-        files.emplace_back(rank, which);
+        files.emplace_back(rank, which, rights);
       } catch (const Error& error) {
         options.tell(Told::kNews, printable(error.what()));
         lacks_some = true;
@@ -111,7 +112,7 @@ class LogReader {
       : job_(std::move(job)),
         connection_(std::move(connection)),
         options_(options),
-        files_(open_files(job_, options, lacks_files_)) {
+        files_(open_files(job_, connection_.rights(), options, lacks_files_)) {
     if (!options_.num_lines) return;
     for (auto& file : files_) file.skip_all_but_last(*options_.num_lines);
   }
@@ -166,7 +167,7 @@ class LogReader {
     if (!job || job->num_restarts == job_.num_restarts) return;
     for (auto& file : files_) file.finish(options_.on_line);
     job_ = std::move(*job);
-    files_ = open_files(job_, options_, lacks_files_);
+    files_ = open_files(job_, connection->rights(), options_, lacks_files_);
   }
 
   Job job_;

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "yoke/base/error.h"
+#include "yoke/device/process/port_owner.h"
 #include "yoke/launch/store/peer_user.h"
 
 namespace yoke::launch {
@@ -118,8 +119,11 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
     if (error_number == EADDRNOTAVAIL) {
       throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
     }
-    throw system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
-                                            : fmt::format("taking a free port on {}", address));
+    const auto error = system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
+                                                         : fmt::format("taking a free port on {}", address));
+    const auto who = wanted && error_number == EADDRINUSE ? device::who_listens(*wanted) : "";
+    if (who.empty()) throw error;
+    throw Error(error.code(), "{}: {} listens there", error.what(), who);
   }
   getsockname(fd, generic, &resolved.size);
   result.port = ntohs(port_of(resolved.address));
