@@ -184,7 +184,7 @@ TEST(Group, SaysThatSplitsDoNotFit) {
   run_ranks(2, [](World& world) {
     if (uses_gloo(world)) return;  // there the process ends
     Splits splits;
-    if (world.rank() == 0) splits.input = {1, 3};
+    if (world.rank() == 0) splits = {.input = {1, 3}, .output = {1, 3}};
     try {
       world.all_to_all(at::zeros({4}), at::zeros({4}), splits);
       ADD_FAILURE() << "nothing was thrown on rank " << world.rank();

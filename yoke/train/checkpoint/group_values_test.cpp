@@ -80,7 +80,7 @@ TEST(GroupValues, NamesOfTheirOwnGiveEachGroupItsOwn) {
       const auto mark = std::to_string(world.rank() / 2);
       state.add("model" + mark, *half.ddp).add("optimizer" + mark, *half.optimizer);
     };
-    Half half(world, world.rank() < 2 ? 1 : -1), other(world, 0.5);
+    Half half(world, world.rank() < 2 ? 1 : -1), other(world, world.rank() < 2 ? -1 : 1);
     TrainState state(world), resumed(world);
     add_to(state, half);
     add_to(resumed, other);
