@@ -144,6 +144,18 @@ TEST(Dist, ARankThatFailsAfterTheLastCollectiveFailsTheJobAtOnce) {
               AllOf(HasSubstr("rank 1 (pid "), HasSubstr(") exited with code 5"), Not(HasSubstr("SIGKILL"))));
 }
 
+// It has the rank's connections and memory, but not the threads for which destructors would wait.
+TEST(Dist, AProcessForkedFromARankMayEndAndTheRankGoesOn) {
+  for (const auto* const memory : {"1", "0"}) {
+    const auto result = run({.argv = under_yoke({"forks", "0"}, 3), .environment = {{"YOKE_SHARED_MEMORY", memory}}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(num_matches(result.out, "child: this process was forked from a rank"), 1) << result.out;
+    EXPECT_EQ(num_matches(result.out, "the child has ended with 0"), 1) << result.out << result.err;
+    EXPECT_EQ(num_matches(result.out, "goes on: 6"), 3) << result.out << result.err;
+    EXPECT_EQ(num_matches(result.err, "rank [0-9]+:"), 0) << result.err;
+  }
+}
+
 // Rank 0 serves the store. When rank 0 ends, the other ranks fail too, because their connections break. The reported
 // cause must be the failure of rank 0.
 TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {

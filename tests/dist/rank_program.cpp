@@ -6,6 +6,9 @@
 //   rank_program heeds RANK             rank RANK throws between two collectives, and SIGTERM alone ends no rank
 //   rank_program returns|exits0|exits5 RANK [TIMEOUT_MS]   the same, but rank RANK leaves main(), or calls exit(0) or
 //                                       exit(5), after the last collective and before shutdown()
+//   rank_program forks RANK             rank RANK forks a process that asks for a collective, and leaves main(), and
+//   the
+//                                       ranks go on
 //   rank_program mismatch               rank 0 reduces more numbers than the others
 //   rank_program alone                  rank 0 exchanges texts while the others reduce
 //   rank_program caught                 the same, and each rank catches the error and ends with status 0
@@ -20,6 +23,7 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -149,6 +153,27 @@ int main(int argc, char** argv) {
     }
     if (mode == "steps" || mode == "no-step") {
       step_until_told(world, failing);
+      world.shutdown();
+      return 0;
+    }
+    if (mode == "forks") {
+      if (world.rank() == failing) {
+        const auto child = fork();
+        if (child == 0) {
+          try {
+            sum_over_ranks(world);
+          } catch (const yoke::Error& error) {
+            fmt::print("child: {}\n", error.what());
+          }
+          world.shutdown();
+          return 0;
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        fmt::print("the child has ended with {}\n", status);
+      }
+      for (int i = 0; i < 100; ++i) sum_over_ranks(world);
+      fmt::print("rank {} goes on: {}\n", world.rank(), sum_over_ranks(world));
       world.shutdown();
       return 0;
     }

@@ -7,7 +7,10 @@
 //   replace_program loop FOLDER STEPS [HOW]         with a loop of its own, as in docs/replace.md
 //   replace_program accumulating_loop FOLDER STEPS [HOW]    the same; the optimizer steps after each third batch
 //
-// HOW is ddp (the default), recorded (the same, with a step that is replayed), zero1 or fsdp. After it may come the
+//   replace_program apart FOLDER 0              ranks that never meet, and have kept states of different steps
+//
+// HOW is ddp (the default), recorded (the same, with a step that is replayed), phases (the same as ddp, and the first
+// layer is frozen in every second epoch), zero1 or fsdp. After it may come the
 // width of the network, 64 otherwise, and the path of a file with the number of the step after which rank 0 waits,
 // until the file has a larger one. Each rank prints its pid, rank 0 also each step that it has made. In the end each
 // rank writes its whole state into FOLDER/final-RANK.
@@ -24,7 +27,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/contract/program.h"
@@ -61,6 +66,7 @@ struct Network : nn::Module {
 };
 
 constexpr int64_t kStepsPerEpoch = 10, kBatch = 8;
+constexpr int64_t kLost = 3;  // the rank that a test kills where ranks are apart
 
 train::Samples some_samples(const dist::World& world) {
   const auto count = kStepsPerEpoch * kBatch * world.size();
@@ -116,6 +122,29 @@ struct Replicated {
 struct RecordedReplicated : Replicated {
   using Replicated::Replicated;
   static constexpr bool kIsRecorded = true;
+};
+
+/// Made again for each epoch and after each loss, as in docs/distributed-data-parallel.md.
+struct InPhases {
+  struct Remade {
+    Network& network;
+    std::optional<train::DistributedDataParallel<Network>> ddp;
+    Network& model() const { return network; }
+    at::Tensor operator()(const at::Tensor& x) { return (*ddp)(x); }
+  } net;
+  train::AdamW optimizer;
+  std::optional<std::pair<int64_t, int64_t>> made_for;
+
+  InPhases(Network& network, dist::World& world) : net{network, {}}, optimizer(network, {.lr = kRate}) {
+    net.ddp.emplace(network, world);
+  }
+  void begin_batch(dist::World& world, int64_t epoch) {
+    const std::pair now(epoch, world.generation());
+    if (made_for == now) return;
+    for (auto& parameter : net.network.first->parameters()) parameter.requires_grad_(epoch % 2 == 1);
+    net.ddp.emplace(net.network, world);
+    made_for = now;
+  }
 };
 
 struct DividedState {
@@ -197,6 +226,7 @@ void with_run(Training<Parallel>& all, dist::World& world, const std::string& fo
   for (auto& epoch : run.epochs(all.loader, num_steps / kStepsPerEpoch)) {
     network.train();
     for (const auto& batch : epoch) {
+      if constexpr (requires { all.begin_batch(world, run.epoch()); }) all.begin_batch(world, run.epoch());
       run.log("loss", period == 1 ? all.step(batch) : all.step(batch, run.step(), period), batch.target.size(0));
       second(at::full({4}, 0.01 * static_cast<double>(run.step()))).square().mean().backward();
       if (period == 1 || run.step() % 2 == 1) {
@@ -243,6 +273,25 @@ void with_loop(Training<Parallel>& all, dist::World& world, const std::string& f
   write_state(state, fmt::format("{}/final-{}", folder, world.rank()));
 }
 
+void keep_apart() {
+  dist::World world;
+  nn::Linear network(4, 4);
+  train::TrainState state(world);
+  state.add(fmt::format("model-{}", world.rank()), network);
+  train::KeptStates kept(world, state);
+  try {
+    if (world.needs_recovery()) throw dist::RanksLost("this process takes the place of one", {});
+    for (int64_t step = 0; step < 10 * (world.rank() + 1); ++step) kept.keep(step);
+    fmt::print("pid {}\n", getpid());
+    std::fflush(stdout);
+    while (world.rank() == kLost) pause();
+    world.barrier();
+  } catch (const dist::RanksLost&) {
+    world.recover();
+    kept.restore();
+  }
+}
+
 template <class Parallel>
 void run(const std::string& mode, const std::string& folder, int64_t num_steps, int64_t width) {
   dist::World world;
@@ -255,7 +304,9 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps, 
     all.net(all.samples.data);  // as a program may do before its loop
     network.train();
   }
-  if (mode.ends_with("loop")) {
+  if constexpr (requires { all.begin_batch(world, 0); }) {
+    with_run(all, world, folder, num_steps, 1);
+  } else if (mode.ends_with("loop")) {
     with_loop(all, world, folder, num_steps, mode == "loop" ? 1 : 3);
   } else {
     with_run(all, world, folder, num_steps, mode == "accumulate" ? 3 : 1);  // which does not divide an epoch
@@ -269,14 +320,17 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps, 
 int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
     if (argc < 4)
-      throw Error(ErrorCode::kInvalidArgument,
-                  "usage: replace_program run|accumulate|loop|accumulating_loop FOLDER STEPS [HOW [WIDTH [GATE]]]");
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "usage: replace_program run|accumulate|loop|accumulating_loop|apart FOLDER STEPS [HOW [WIDTH [GATE]]]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
+    if (mode == "apart") return keep_apart();
     if (argc > 6) gate = argv[6];
     const auto width = argc > 5 ? parse_int(argv[5]).value_or(0) : 64;
     how == "zero1"      ? run<DividedState>(mode, argv[2], num_steps, width)
     : how == "fsdp"     ? run<Divided>(mode, argv[2], num_steps, width)
+    : how == "phases"   ? run<InPhases>(mode, argv[2], num_steps, width)
     : how == "recorded" ? run<RecordedReplicated>(mode, argv[2], num_steps, width)
                         : run<Replicated>(mode, argv[2], num_steps, width);
   });

@@ -171,6 +171,20 @@ TEST(ReplaceAll, SaysThatNoRankIsLeftWithTheState) {
   EXPECT_THAT(result.err, Not(HasSubstr("there is no state of one step")));
 }
 
+// Two states are kept of each rank, so ranks that train apart may have none of the same step.
+TEST(ReplaceAll, SaysThatTheRanksWereTooFarApart) {
+  const TemporaryFolder folder;
+  Job job({"--replace", "9"}, program("apart", folder, 0, "ddp"));
+  ASSERT_TRUE(job.command().wait_until([&] { return job.pids().size() == kNumRanks; })) << job.command().err();
+  ASSERT_EQ(kill(job.pids()[3], SIGKILL), 0);
+  const auto result = job.command().wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("rank 0: after step 8 and 9"));
+  EXPECT_THAT(result.err, HasSubstr("rank 3: after step 38 and 39"));
+  EXPECT_THAT(result.err, HasSubstr("each rank keeps its last two states, and these ranks were further apart"));
+  EXPECT_THAT(result.err, Not(HasSubstr("before the first step")));
+}
+
 // Ranks as processes, each with a generator of its own for the dropout.
 TEST(Recorded, RanksHaveTheBitsOfTheStep) {
   const TemporaryFolder expected, folder;
@@ -196,6 +210,10 @@ INSTANTIATE_TEST_SUITE_P(All, Replace,
 INSTANTIATE_TEST_SUITE_P(Accumulating, Replace,
                          testing::Combine(testing::Values("accumulate", "accumulating_loop"),
                                           testing::Values("ddp", "fsdp"), testing::Values("preloaded")),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(InPhases, Replace,
+                         testing::Combine(testing::Values("run"), testing::Values("phases"),
+                                          testing::Values("preloaded")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(WithoutPreload, Replace,
                          testing::Combine(testing::Values("run"), testing::Values("ddp"), testing::Values("started")),

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -60,9 +61,11 @@ struct Dense {
 /// Sent before each text, so that a rank that calls another collective at the same time is recognised.
 constexpr int64_t kTextMark = 0x796f6b6574657874;  // "yoketext"
 
-/// `gradient` is the function of gradient.h that does the same, or of which the same can be made.
-void refuse_gradient(const char* collective, const char* gradient, const at::Tensor& tensor) {
-  if (!c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return;
+/// Refuses a tensor that is undefined, or needs a gradient. `gradient` is the function of gradient.h that does the
+/// same, or of which the same can be made.
+void check_tensor(const char* collective, const char* gradient, const at::Tensor& tensor) {
+  if (!tensor.defined()) throw Error(ErrorCode::kInvalidArgument, "{}: a tensor is undefined", collective);
+  if (!c10::GradMode::is_enabled() || !tensor.requires_grad()) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       "{}: its tensor needs a gradient, but backward does not pass through this function, so gradients would be "
@@ -71,8 +74,30 @@ void refuse_gradient(const char* collective, const char* gradient, const at::Ten
       "copied between ranks",
       collective, gradient);
 }
-void refuse_gradient(const char* collective, const at::Tensor& tensor) {
-  refuse_gradient(collective, collective, tensor);
+void check_tensor(const char* collective, const at::Tensor& tensor) { check_tensor(collective, collective, tensor); }
+
+/// Such as "Float [2, 3]".
+std::string name_of(const at::Tensor& tensor) {
+  return fmt::format("{} {}", c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
+}
+
+[[noreturn]] void refuse_strides(const char* collective, const at::Tensor& tensor) {
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "{}: the tensor is not contiguous ({} with strides {}), so its memory has other elements between its own: "
+      "give tensor.contiguous(), and copy the result back where it is wanted",
+      collective, name_of(tensor), c10::str(tensor.strides()));
+}
+
+/// Refuses elements that libtorch's Gloo does not know.
+void check_gloo_type(const char* collective, const at::Tensor& tensor) {
+  constexpr std::array kTypes = {at::kBool, at::kByte,     at::kChar,  at::kInt,   at::kLong,
+                                 at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+  if (std::ranges::find(kTypes, tensor.scalar_type()) != kTypes.end()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{}: Gloo carries no {} elements, and these ranks do not share memory (docs/dist.md): convert it, for "
+              "example with tensor.to(at::kInt)",
+              collective, c10::toString(tensor.scalar_type()));
 }
 
 void refuse_mean_of_integers(const char* collective, const at::Tensor& tensor) {
@@ -118,6 +143,9 @@ PendingCollective Group::start(const Collective& collective, std::vector<at::Ten
         "a tensor that is conjugated or negated lazily cannot be sent: give resolve_conj() or resolve_neg() of it");
   }
   for (auto& tensor : tensors) tensor = as_real(tensor);
+  if (collective.peer < 0 && tensors[0].is_cpu() && impl_->cpu && impl_->cpu->getBackendName() == "gloo") {
+    check_gloo_type(collective.name, tensors[0]);
+  }
   // Backends write without autograd's knowledge. A value that autograd has saved for backward is noticed by its
   // version, which a detached tensor shares.
   if (collective.writes_first && !tensors[0].is_inference()) tensors[0].unsafeGetTensorImpl()->bump_version();
@@ -220,6 +248,11 @@ c10d::ProcessGroup& Group::process_group() const {
   if (impl_ == nullptr || impl_->group == nullptr) {
     throw Error(ErrorCode::kFailedPrecondition, "this World has been shut down; nothing can be sent through it");
   }
+  if (job_->is_forked()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this process was forked from a rank, and the other ranks would take its collectives for those of that "
+                "rank; only the rank itself can use the group");
+  }
   return *impl_->group;
 }
 
@@ -269,7 +302,7 @@ void Group::barrier() {
 }
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  refuse_gradient("all_reduce", tensor);
+  check_tensor("all_reduce", tensor);
   if (tensor.layout() != at::kStrided) {
     throw Error(ErrorCode::kInvalidArgument,
                 "all_reduce: the tensor is not dense, but {}; process_group().allreduce() takes sparse ones, or reduce "
@@ -282,7 +315,7 @@ void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
 }
 
 PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  refuse_gradient("all_reduce", tensor);
+  check_tensor("all_reduce", tensor);
   return start_all_reduce(tensor, op, Caller::kGoesOn);
 }
 
@@ -291,6 +324,7 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op,
     throw Error(ErrorCode::kInvalidArgument, "all_reduce: complex numbers have no smallest and no largest");
   }
   if (op == ReduceOp::kMean) refuse_mean_of_integers("all_reduce", tensor);
+  if (!tensor.is_non_overlapping_and_dense()) refuse_strides("all_reduce", tensor);
   c10d::AllreduceOptions options;
   options.asyncOp = caller == Caller::kGoesOn || !tensor.is_cpu();
   switch (op) {
@@ -313,7 +347,7 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op,
 }
 
 void Group::broadcast(const at::Tensor& tensor, int64_t root) {
-  refuse_gradient("broadcast", tensor);
+  check_tensor("broadcast", tensor);
   const Dense dense(tensor);
   c10d::BroadcastOptions options;
   options.rootRank = root;
@@ -325,7 +359,7 @@ void Group::broadcast(const at::Tensor& tensor, int64_t root) {
 }
 
 at::Tensor Group::all_gather(const at::Tensor& tensor) {
-  refuse_gradient("all_gather", tensor);
+  check_tensor("all_gather", tensor);
   auto shape = tensor.sizes().vec();
   shape.insert(shape.begin(), size());
   auto result = at::empty(shape, tensor.options());
@@ -339,7 +373,7 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) {
 }
 
 at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
-  refuse_gradient("gather", "all_gather", tensor);
+  check_tensor("gather", "all_gather", tensor);
   at::Tensor result;
   std::vector<std::vector<at::Tensor>> outputs;
   if (rank() == root) {
@@ -357,12 +391,19 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
 }
 
 void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t root) {
-  refuse_gradient("scatter", "broadcast", output);
+  check_tensor("scatter", "broadcast", output);
   const Dense dense(output);
   std::vector<std::vector<at::Tensor>> inputs;
   if (rank() == root) {
-    refuse_gradient("scatter", "broadcast", input);
-    inputs = {as_real(input.detach().resolve_conj().resolve_neg().contiguous()).unbind(0)};
+    check_tensor("scatter", "broadcast", input);
+    if (input.dim() == 0 || input.size(0) != size() || input.numel() != size() * output.numel() ||
+        input.scalar_type() != output.scalar_type()) {
+      throw Error(ErrorCode::kInvalidArgument, "scatter: an input of {} is not one part of {} for each of {} ranks",
+                  name_of(input), name_of(output), size());
+    }
+    auto shape = output.sizes().vec();
+    shape.insert(shape.begin(), size());
+    inputs = {as_real(input.detach().resolve_conj().resolve_neg().contiguous().view(shape)).unbind(0)};
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
@@ -374,8 +415,12 @@ void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t r
 }
 
 void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits) {
-  refuse_gradient("all_to_all", output);
-  refuse_gradient("all_to_all", input);
+  check_tensor("all_to_all", output);
+  check_tensor("all_to_all", input);
+  if (output.scalar_type() != input.scalar_type()) {
+    throw Error(ErrorCode::kInvalidArgument, "all_to_all: an output of {} and an input of {} must have the same dtype",
+                name_of(output), name_of(input));
+  }
   auto outputs = splits.output, inputs = splits.input;
   for (const auto& [tensor, parts] : {std::pair(&output, &outputs), std::pair(&input, &inputs)}) {
     const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
@@ -393,13 +438,20 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
   const auto call = [&](auto& tensors) {
     return all_to_all_single(process_group(), tensors[0], tensors[1], outputs, inputs);
   };
-  start({.name = "all_to_all", .sizes_differ = true, .writes_first = true}, {output.detach(), input.detach()}, call)
-      .wait();
+  const Dense to(output), from(input);
+  start({.name = "all_to_all", .sizes_differ = true, .writes_first = true}, {to.sent[0], from.sent[0]}, call).wait();
+  to.give_back();
 }
 
 PendingCollective Group::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
-  refuse_gradient("all_gather_into", "all_gather", output);
-  refuse_gradient("all_gather_into", "all_gather", input);
+  check_tensor("all_gather_into", "all_gather", output);
+  check_tensor("all_gather_into", "all_gather", input);
+  if (output.numel() != size() * input.numel() || output.scalar_type() != input.scalar_type()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "all_gather_into: an output of {} is not {} times an input of {}: it gets the inputs of all ranks, one "
+                "after the other, of the same dtype",
+                name_of(output), size(), name_of(input));
+  }
   const auto call = [&](auto& tensors) { return all_gather_single(process_group(), tensors[0], tensors[1]); };
   return start({.name = "all_gather_into", .writes_first = true}, {output.detach(), input.detach()}, call);
 }
@@ -409,8 +461,8 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
     throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
   }
   if (op == ReduceOp::kMean) refuse_mean_of_integers("reduce_scatter", input);
-  refuse_gradient("reduce_scatter", output);
-  refuse_gradient("reduce_scatter", input);
+  check_tensor("reduce_scatter", output);
+  check_tensor("reduce_scatter", input);
   process_group();  // throws after shutdown()
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
   const auto sent = divides_first ? input.detach().div(size()) : input.detach();
@@ -422,10 +474,9 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
     if (output.dim() == 0 || input.dim() == 0 || output.size(0) * size() != input.size(0) ||
         output.sizes().slice(1) != input.sizes().slice(1) || output.scalar_type() != input.scalar_type()) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "reduce_scatter: an input of {} {} is not {} times an output of {} {}: each rank gets an equal part "
-                  "of the input, of the same dtype",
-                  c10::toString(input.scalar_type()), c10::str(input.sizes()), size(),
-                  c10::toString(output.scalar_type()), c10::str(output.sizes()));
+                  "reduce_scatter: an input of {} is not {} times an output of {}: each rank gets an equal part of the "
+                  "input, of the same dtype",
+                  name_of(input), size(), name_of(output));
     }
   }
   if (input.is_cpu() && !is_shared_memory(*impl_->cpu)) {
@@ -450,7 +501,7 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
 
 PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
   check_peer("send", to);
-  refuse_gradient("send", tensor);
+  check_tensor("send", tensor);
   const auto call = [&, peer = static_cast<int>(to)](auto& tensors) {
     auto& group = process_group();
     return is_short(*impl_->cpu, tensors[0]) ? impl_->cpu->send(tensors, peer, 0) : group.send(tensors, peer, 0);
@@ -460,7 +511,8 @@ PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
 
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
   check_peer("receive", from);
-  refuse_gradient("receive", tensor);
+  check_tensor("receive", tensor);
+  if (!tensor.is_contiguous()) refuse_strides("receive", tensor);
   const auto call = [&, peer = static_cast<int>(from)](auto& tensors) {
     auto& group = process_group();
     return is_short(*impl_->cpu, tensors[0]) ? impl_->cpu->recv(tensors, peer, 0) : group.recv(tensors, peer, 0);

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -63,10 +64,14 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
       rank = ranks()[static_cast<size_t>(rank)];
       calls[rank] = {number, words};
     }
+    const bool are_exchanges =
+        std::ranges::all_of(calls, [](const auto& call) { return call.second.kind.starts_with("all_to_all "); });
     const auto differs = fmt::format(
-        "collective {}{} is not the same on all ranks: {}: all of them must call the same ones, in the same order, "
-        "with the same reduction and root",
-        number, impl_->name, shared::Mismatch::describe(given));
+        "collective {}{} is not the same on all ranks: {}: {}", number, impl_->name, shared::Mismatch::describe(given),
+        are_exchanges
+            ? "the rows that one of them sends to another (Splits::input) must be as many as that one expects "
+              "from it (Splits::output), of the same size and dtype"
+            : "all of them must call the same ones, in the same order, with the same reduction and root");
     note_failure_cause(differs, cause_of_difference(calls));
     fail(Error(ErrorCode::kFailedPrecondition, differs));
   } catch (const Error&) {
@@ -137,7 +142,7 @@ void Group::fail(std::exception_ptr error) const {
 
 void Group::report_failure(const std::string& text) const noexcept {
   try {
-    if (job_ == nullptr || (job_->losses && job_->losses->any())) return;  // the others know
+    if (job_ == nullptr || job_->is_forked() || (job_->losses && job_->losses->any())) return;  // the others know
     if (job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
   } catch (const std::exception&) {  // there was no memory for the text, so the other ranks end without it
   }

@@ -37,14 +37,6 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 constexpr const char* kBackendName = "yoke";
 
-/// How often this process, or those that it was forked from, were forked. getpid() would be a system call.
-uint64_t num_forks() {
-  static std::atomic<uint64_t> count = 0;
-  static const int is_watched = pthread_atfork(nullptr, nullptr, [] { ++count; });
-  static_cast<void>(is_watched);
-  return count.load(std::memory_order_relaxed);
-}
-
 /// The supplement of sum_of_mean(), which passes through c10d's operators.
 const c10::intrusive_ptr<c10d::_SupplementBase>& mark_of_mean() {
   static const auto mark = c10::make_intrusive<c10d::_SupplementBase>();
@@ -503,6 +495,13 @@ class SharedMemory : public c10d::Backend {
 };
 
 }  // namespace
+
+uint64_t num_forks() {  // getpid() would be a system call
+  static std::atomic<uint64_t> count = 0;
+  static const int is_watched = pthread_atfork(nullptr, nullptr, [] { ++count; });
+  static_cast<void>(is_watched);
+  return count.load(std::memory_order_relaxed);
+}
 
 bool offers_shared_memory() {
   const auto* const wish = std::getenv(variable::kSharedMemory);

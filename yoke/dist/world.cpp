@@ -227,6 +227,13 @@ World::World(World&&) noexcept = default;
 
 World::~World() {
   if (job_ == nullptr) return;
+  if (job_->is_forked()) {
+    // The rank goes on. Its threads, for which destructors wait, are not in this process, and what these would say and
+    // close is the rank's.
+    static_cast<void>(new std::shared_ptr<Job>(job_));
+    static_cast<void>(stop_.release());
+    return;
+  }
   if (std::uncaught_exceptions() <= job_->num_exceptions) {
     job_->say_farewell(*impl_);
   } else if (!job_->has_lost_rank) {
@@ -296,7 +303,7 @@ void World::wait_for_all_leaving() const {
 }
 
 void World::shutdown() {
-  if (job_ == nullptr || impl_->group == nullptr) return;
+  if (job_ == nullptr || impl_->group == nullptr || job_->is_forked()) return;
   const WithoutWarnings quiet;
   auto& store = *job_->store;
   if (size() > 1) {

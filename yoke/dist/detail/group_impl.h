@@ -76,6 +76,10 @@ struct Group::Job {
   bool some_left_early = false;
   int64_t num_ended = 0;  ///< Of those ranks, how many have said nothing.
 
+  /// Whether this process was forked from the rank. It has the rank's memory and connections, and may use neither.
+  bool is_forked() const { return num_forks != dist::num_forks(); }
+  const uint64_t num_forks = dist::num_forks();
+
   const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight at construction.
   /// Another rank has ended, so this rank's own end is news to nobody.
   std::atomic<bool> has_lost_rank = false;

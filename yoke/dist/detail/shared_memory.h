@@ -33,6 +33,10 @@ struct EarlierGroups {
   std::string no_answer = {};          ///< Which rank gave no answer, to whom; empty if all did.
 };
 
+/// How often this process, or those that it was forked from, were forked. A process in which it is another number than
+/// at the construction of an object was forked from that object's.
+uint64_t num_forks();
+
 struct SharedMemoryOptions {
   int64_t rank = 0;
   int64_t size = 1;

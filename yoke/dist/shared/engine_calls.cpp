@@ -32,7 +32,7 @@ bool differ(const Header& a, const Header& b) {
 Mismatch::Mismatch(std::vector<Call> which, bool before)
     : Error(ErrorCode::kFailedPrecondition,
             "the ranks of the group have called different collectives{}: {}: all of them must call the same ones, in "
-            "the same order, with the same reduction and root",
+            "the same order, with the same reduction and root, and with splits that fit",
             before ? " before this one" : "", describe(which)),
       calls(std::move(which)),
       is_before(before) {}

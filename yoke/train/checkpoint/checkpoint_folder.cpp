@@ -18,6 +18,7 @@
 #include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
+#include "yoke/train/checkpoint/detail/group_values.h"
 #include "yoke/train/checkpoint/detail/sharded_files.h"
 #include "yoke/train/checkpoint/detail/whole_file.h"
 #include "yoke/train/sharding.h"
@@ -110,7 +111,7 @@ Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, cons
   auto& group = state.group();
   Save save{.step = step, .is_sharded = false, .slices = {}, .metadata = {}};
   TrainState::Snapshot snapshot;
-  std::string description;
+  std::string description, groups;
   snapshot = state.snapshot();
   on_all_ranks(group, fmt::format("saving step {} in {}: nothing was written", step, files.path().string()), [&] {
     if (step < 0) throw Error(ErrorCode::kInvalidArgument, "saving in {}: the step is {}", files.path().string(), step);
@@ -128,14 +129,23 @@ Save CheckpointFolder::Impl::prepare(int64_t step, const TrainState& state, cons
     }
     files.check_metric(step, save.metadata);
     description = describe_slices(snapshot.slices);
+    groups = detail::describe_group_values(state);
   });
-  const auto steps = group.all_gather_text(std::to_string(step));
+  std::vector<std::string> steps, groups_by_rank;
+  for (const auto& text : group.all_gather_text(fmt::format("{}\n{}", step, groups))) {
+    const auto end = text.find('\n');
+    steps.push_back(text.substr(0, end));
+    groups_by_rank.push_back(text.substr(end + 1));
+  }
   if (const auto other = std::ranges::find_if(steps, [&](const auto& text) { return text != steps[0]; });
       other != steps.end()) {
     throw Error(ErrorCode::kInvalidArgument, "saving in {}: rank 0 gives step {}, rank {} step {}",
                 files.path().string(), steps[0], other - steps.begin(), *other);
   }
-  const auto plan = plan_slices(group.all_gather_text(description));
+  const auto descriptions = group.all_gather_text(description);
+  const auto plan = plan_slices(descriptions);
+  detail::refuse_group_values(state, fmt::format("saving step {} in {}", step, files.path().string()), groups_by_rank,
+                              descriptions);
   save.is_sharded = std::ranges::any_of(plan, [](const PlannedTensor& tensor) {
     return tensor.parts.size() > 1 || (tensor.parts.size() == 1 && tensor.parts[0].rank != 0);
   });

@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -300,6 +301,13 @@ class KeptByAll {
     }
     return text;
   }
+  bool has_rank_without_state() const {
+    for (int64_t rank = 0; rank < num_ranks(); ++rank) {
+      const auto* const one = own_.const_data_ptr<int64_t>() + 4 * rank;
+      if (one[0] < 0 && one[2] < 0) return true;
+    }
+    return false;
+  }
   /// The newest step of which all has been kept.
   int64_t newest() const {
     return newest_if([this](int64_t step) { return donor(step) >= 0; });
@@ -352,6 +360,7 @@ struct KeptStates::Impl {
   std::optional<detail::StateCopies> copies;  ///< Only if spare hosts wait.
   std::optional<detail::UnusedGradients> unused;
   std::optional<std::vector<at::Tensor>> optimized;  ///< Found by the first keep().
+  const pid_t rank_process = getpid();
 
   Impl(dist::World& all_ranks, TrainState& whole)
       : world(all_ranks),
@@ -389,6 +398,7 @@ KeptStates::KeptStates(dist::World& world, TrainState& state) : impl_(std::make_
 }
 
 KeptStates::~KeptStates() {
+  if (getpid() != impl_->rank_process) return;  // in a process that was forked from the rank, whose files these are
   for (auto& record : impl_->records) record.clear();
 }
 
@@ -482,11 +492,17 @@ KeptStates::Restored KeptStates::restore() {
         world.rank(), other);
   }
   if (step < 0) {
+    const auto why =
+        of_all.has_rank_without_state()
+            ? fmt::format("it happened before the first step{}, or too many ranks were lost at once",
+                          all.copies ? "s" : "")
+            : std::string(
+                  "each rank keeps its last two states, and these ranks were further apart: let all ranks meet "
+                  "in each step, as by World::barrier() where groups of them train apart, and call "
+                  "KeptStates::keep() with the same steps");
     throw Error(ErrorCode::kUnavailable,
-                "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{} ({}): it "
-                "happened before the first step{}, too many ranks were lost at once, or not all ranks call "
-                "KeptStates::keep() with the same steps",
-                world.rank(), all.copies ? ", or another host for them" : "", of_all.describe(), all.copies ? "s" : "");
+                "rank {}: ranks were lost, and there is no state of one step that all ranks have kept{} ({}): {}",
+                world.rank(), all.copies ? ", or another host for them" : "", of_all.describe(), why);
   }
   size_t index = all.kept[0].step == step ? 0 : 1;
   if (all.kept[index].step != step) {
