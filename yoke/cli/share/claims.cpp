@@ -61,6 +61,9 @@ int run_claims(const ClaimsArgs& args, Context& context) {
       print_json(claims.to_json(), context);
       return kExitOk;
     }
+    for (const auto& obstacle : site.ledger.folder().obstacles()) {
+      std::cerr << speaker(context) << "warning: " << printable(obstacle) << std::endl;
+    }
     const auto width = table_width(context);
     context.out << (claims.rows.empty() ? "no device is claimed\n"
                                         : to_text(view::claim_table(claims.rows, now), width));
