@@ -31,11 +31,12 @@ void check_holding(const ClaimState& state, const Holding& holding, const std::s
   const std::vector<std::string> devices = id.empty() ? std::vector<std::string>() : std::vector{id};
   const auto name = id.empty() ? printable(holding.key) + " " : "";
   if (!holding.note) {
-    findings.push_back({"claim-locks", Status::kWarn, devices,
-                        fmt::format("{}locked {}, but not by yoke", name,
-                                    holding.doubt.empty() ? "by " + holder_text(holding) : holding.doubt),
-                        "nobody can claim it; ask that user what the lock is for, or as root end the process, or remove "
-                        "the file of the lock: claims do not depend on it alone"});
+    findings.push_back(
+        {"claim-locks", Status::kWarn, devices,
+         fmt::format("{}locked {}, but not by yoke", name,
+                     holding.doubt.empty() ? "by " + holder_text(holding) : holding.doubt),
+         "nobody can claim it; ask that user what the lock is for, or as root end the process, or remove "
+         "the file of the lock: claims do not depend on it alone"});
     return;
   }
   const auto& note = state.survey.notes[*holding.note].note;

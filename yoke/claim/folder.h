@@ -23,7 +23,6 @@ class LockFolder {
  public:
   using Leases = std::optional<std::vector<KernelLock>>;
 
-
   /// Who may own the folder. The owner of a folder can remove the files of others.
   enum class Owner { kRoot, kRootOrSelf };
 

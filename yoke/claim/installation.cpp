@@ -156,7 +156,8 @@ class InstallationCheck {
       ledger_.emplace(std::move(folder), std::move(records));
       add("lock-folder", Status::kOk, fmt::format("{} belongs to root and has mode 1777", path));
       for (const auto& obstacle : ledger_->folder().obstacles()) {
-        add("lock-files", Status::kFail, printable(obstacle), "until then, nobody is given that device, or claims wait longer");
+        add("lock-files", Status::kFail, printable(obstacle),
+            "until then, nobody is given that device, or claims wait longer");
       }
       check_permanence(path);
     } catch (const Error& error) {

@@ -73,6 +73,8 @@ struct Survey {
 
   const Holding* find(const std::string& key) const;
   std::vector<const Holding*> find_all(const std::string& key) const;
+  /// When a device becomes free, and not before `now`; nullopt: somebody who holds it does not say.
+  std::optional<Time> free_from(const std::string& key, Time now) const;
   /// When devices become free, as far as those who hold them say; ascending, and not before `now`. A shared device
   /// becomes free with its last claim.
   std::vector<Time> known_ends(Time now) const;

@@ -258,6 +258,16 @@ std::vector<const Holding*> Survey::find_all(const std::string& key) const {
   return found;
 }
 
+std::optional<Time> Survey::free_from(const std::string& key, Time now) const {
+  auto end = now;
+  for (const auto* holding : find_all(key)) {
+    const auto& note = holding->note ? notes[*holding->note].note : std::nullopt;
+    if (!note || !note->until) return std::nullopt;
+    end = std::max(end, *note->until);
+  }
+  return end;
+}
+
 std::vector<Time> Survey::known_ends(Time now) const {
   std::vector<Time> ends;
   std::map<std::string, std::optional<Time>> ends_of_shared;

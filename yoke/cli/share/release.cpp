@@ -61,10 +61,11 @@ void check_release(const claim::HeldNote& held, const ClaimSite& site, const Rel
                 printable(device::user_name(held.uid)));
   }
   if (keepers(held, site).empty()) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "the process that holds the claim {} cannot be seen from here; end its program (as root, `fuser -v {}` names "
-                "processes that have it open)",
-                printable(held.name), printable(site.ledger.folder().path_of(held.name).string()));
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "the process that holds the claim {} cannot be seen from here; end its program (as root, `fuser -v {}` names "
+        "processes that have it open)",
+        printable(held.name), printable(site.ledger.folder().path_of(held.name).string()));
   }
   if (!note_of(held).is_holder && !args.force) {
     throw Error(ErrorCode::kFailedPrecondition,
