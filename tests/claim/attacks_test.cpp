@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <optional>
 
 #include "tests/claim/attacker.h"
 #include "tests/claim/machine.h"
 #include "yoke/base/process.h"
+#include "yoke/base/user_socket.h"
 
 namespace yoke::test {
 namespace {
@@ -173,6 +175,31 @@ TEST_F(ClaimAttack, ANoteThatNamesNoProcessIsShownAndEndedByWhoLockedIt) {
     EXPECT_EQ(released.exit_code, 0) << text << released.err;
     EXPECT_EQ(machine_.num_claimed(), 0) << text;
   }
+}
+
+TEST_F(ClaimAttack, ANoteThatNamesAnotherProcessOfItsUserIsEndedWithoutThatOne) {
+  const Attacker other(kBob, [] {});
+  const Attacker bob(kBob, [&] {
+    const auto path = machine_.locks() + "/yoke-claim-" + std::to_string(kBob) + "-1-00";
+    const Json note = {{"keys", {uuid_}},
+                       {"pid", 1},
+                       {"start_ticks", 0},
+                       {"program_pid", other.pid()},
+                       {"program_start_ticks", start_ticks_of(other.pid()).value_or(0)},
+                       {"since", 1}};
+    const auto text = note.dump();
+    const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_RDWR, 0644);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0 || write(fd, text.data(), text.size()) < 0) _exit(1);
+  });
+  ASSERT_EQ(machine_.num_claimed(), 1);
+  EXPECT_EQ(run(machine_.yoke({"release", "--force", std::to_string(other.pid())})).exit_code, 0);
+  EXPECT_EQ(machine_.num_claimed(), 0);
+  EXPECT_NE(start_ticks_of(other.pid()), std::nullopt);
+  char state = 0;
+  std::ifstream stat("/proc/" + std::to_string(other.pid()) + "/stat");
+  while (stat >> state && state != ')') {
+  }
+  EXPECT_TRUE(stat >> state && state != 'Z') << "it got no signal";
 }
 
 TEST_F(ClaimAttack, ALockThatIsHeldWithoutYokeIsShownWithItsOwner) {
