@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <memory>
 
 #include "tests/claim/machine.h"
 
@@ -109,14 +110,56 @@ TEST_F(ClaimReserve, ARequestThatMustWaitForItHoldsBackNobody) {
 TEST_F(ClaimReserve, DoesNotBringItsUserBeforeOthers) {
   Command holder(machine_.yoke(ClaimMachine::claim_and_wait({"-n", "8", "--for", "30m"})));
   ASSERT_TRUE(holder.wait_for_output("started"));
+  reserve(kBob, {"--start", "+1h", "--for", "1m", "-n", "8"});
   Command waiter(as(kAda, ClaimMachine::claim_and_wait({"-n", "8", "--for", "2h", "--wait"})));
   ASSERT_TRUE(wait_until([&] { return machine_.claims().at("queue").size() == 1; }));
-  reserve(kBob, {"--start", "+1h", "--for", "1m", "-n", "8"});
   holder.signal(SIGTERM);
   holder.wait();
   EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "3h", "--", "true"})).exit_code, 75);
   EXPECT_EQ(run(machine_.yoke({"claim", "-n", "8", "--for", "30m", "--", "true"})).exit_code, 0)
       << "devices are not idle until then";
+}
+
+TEST_F(ClaimReserve, DoesNotDelayWhoWaitsAlready) {
+  Command first(machine_.yoke(ClaimMachine::claim_and_wait({"-d", "0,1,2,3", "--for", "30m"})));
+  ASSERT_TRUE(first.wait_for_output("started"));
+  Command second(machine_.yoke(ClaimMachine::claim_and_wait({"-n", "4", "--for", "20h"})));
+  ASSERT_TRUE(second.wait_for_output("started"));
+  const auto wait = [&](const std::vector<std::string>& options) {
+    auto waiter = std::make_unique<Command>(as(kBob, ClaimMachine::claim_and_wait(options)));
+    EXPECT_TRUE(waiter->wait_for_output("waiting"));
+    EXPECT_EQ(Json::parse(run(as(kBob, {"claims", "--json"})).out).at("queue").size(), 1U);
+    return waiter;
+  };
+  const auto attempt = [&](const std::string& start, std::vector<std::string> options) {
+    options.insert(options.begin(), {"reserve", "--start", start, "--for", "1h"});
+    const auto result = run(as(kAda, options));
+    if (result.exit_code != 0) return result.err;
+    const auto begin = result.out.find(' ') + 1;
+    EXPECT_EQ(run(as(kAda, {"reserve", "--cancel", result.out.substr(begin, 8)})).exit_code, 0) << result.out;
+    return std::string("made");
+  };
+  {  // He starts in half an hour, and ends an hour later.
+    const auto bob = wait({"-n", "4", "--for", "1h", "--wait"});
+    const auto refused = attempt("+35m", {"-n", "4"});
+    EXPECT_THAT(refused, AllOf(HasSubstr("uid 61002 has been waiting for 4 devices since"),
+                               HasSubstr("a reservation could begin at")));
+    const auto at = refused.find("could begin at ") + 15;
+    EXPECT_EQ(attempt(refused.substr(at, 19), {"-n", "4"}), "made") << "as the message says";
+    EXPECT_EQ(attempt("+3h", {"-n", "4"}), "made");
+    EXPECT_THAT(attempt("+80m", {"-d", "0"}), HasSubstr("has been waiting"));
+    EXPECT_EQ(run(as(0, {"reserve", "--start", "+35m", "--for", "1h", "-n", "4"})).exit_code, 0) << "root may";
+    EXPECT_EQ(run(as(0, {"reserve", "--cancel", reservations()[0].at("id")})).exit_code, 0);
+  }
+  {  // Nobody knows when he ends.
+    const auto bob = wait({"-n", "2", "--wait"});
+    EXPECT_EQ(attempt("+3h", {"-n", "2"}), "made") << "two others are left";
+    EXPECT_THAT(attempt("+3h", {"-n", "3"}), HasSubstr("reserve fewer devices"));
+    EXPECT_EQ(attempt("+23h", {"-n", "6"}), "made");
+  }
+  const auto bob = wait({"-d", "0,1", "--wait"});
+  EXPECT_EQ(attempt("+3h", {"-d", "2,3"}), "made");
+  EXPECT_THAT(attempt("+3h", {"-d", "1,2"}), HasSubstr("has been waiting"));
 }
 
 TEST_F(ClaimReserve, DevicesCanBeNamed) {

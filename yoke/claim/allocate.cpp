@@ -30,6 +30,7 @@ std::string claimed_by(const std::vector<const Holding*>& holdings, const Survey
   if (is_shared_by_all(holdings)) return sharers_text(holdings);
   const auto& holding =
       **std::ranges::find_if(holdings, [](const Holding* one) { return !one->share_bytes.has_value(); });
+  if (!holding.doubt.empty()) return "locked " + holding.doubt + ", but not by yoke";
   auto text = "claimed by " + holder_text(holding);
   if (!holding.note) return text + ", not by yoke";
   const auto& note = survey.notes[*holding.note].note;
@@ -214,10 +215,11 @@ std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot) {
 /// share, too (share.h).
 void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
                   const Wish& wish) {
+  LockFolder::Leases leases;
   for (auto& candidate : candidates) {
     if (candidate.key.empty()) continue;
     if (candidate.standing == Standing::kExcluded) continue;
-    const auto obstacle = folder.obstacle(lock_name(candidate.key));
+    const auto obstacle = folder.obstacle(lock_name(candidate.key), &leases);
     const auto holdings = survey.find_all(candidate.key);
     if (obstacle) {
       candidate.mark(Standing::kUnusable, "without a lock, because " + printable(*obstacle));
@@ -367,8 +369,7 @@ Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::s
 
 std::string holder_text(const Holding& holding) {
   if (!holding.uid) return "somebody who cannot be seen from here";
-  const auto user = printable(device::user_name(*holding.uid));
-  const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
+  const auto name = user_text(*holding.uid);
   return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
 }
 

@@ -20,7 +20,7 @@ std::string locker_text(const LockFolder& folder) {
   const auto pid = locker_of(read_locks(), device_by_stat(status), status.st_ino);
   const auto facts = process_facts(pid);
   if (!facts) return "a process that cannot be seen from here";
-  return fmt::format("process {} of uid {}", pid, facts->effective_uid.value_or(-1));
+  return fmt::format("process {} of {}", pid, user_text(facts->effective_uid.value_or(-1)));
 }
 
 /// nullopt: somebody holds it.
@@ -36,8 +36,8 @@ std::optional<AllocationLock> try_lock_allocation(const LockFolder& folder, std:
 std::optional<AllocationLock> try_usable_lock(const LockFolder& folder, std::string_view lock_name) {
   try {
     return try_lock_allocation(folder, lock_name);
-  } catch (const Error&) {
-    if (!folder.obstacle(std::string(lock_name))) throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kFailedPrecondition) throw;
     return std::nullopt;
   }
 }

@@ -31,9 +31,12 @@ void check_holding(const ClaimState& state, const Holding& holding, const std::s
   const std::vector<std::string> devices = id.empty() ? std::vector<std::string>() : std::vector{id};
   const auto name = id.empty() ? printable(holding.key) + " " : "";
   if (!holding.note) {
-    findings.push_back({"claim-locks", Status::kWarn, devices,
-                        fmt::format("{}locked by {}, but not by yoke", name, holder_text(holding)),
-                        "nobody can claim it; ask that user what the lock is for, or as root end the process"});
+    findings.push_back(
+        {"claim-locks", Status::kWarn, devices,
+         fmt::format("{}locked {}, but not by yoke", name,
+                     holding.doubt.empty() ? "by " + holder_text(holding) : holding.doubt),
+         "nobody can claim it; ask that user what the lock is for, or as root end the process, or remove "
+         "the file of the lock: claims do not depend on it alone"});
     return;
   }
   const auto& note = state.survey.notes[*holding.note].note;
@@ -89,7 +92,7 @@ ClaimState read_claim_state(const Environment& environment) {
     state.is_prepared = !(config == SiteConfig()) || !state.config_problem.empty();
     auto folder = find_lock_folder(config, environment);
     state.folder = folder.path().string();
-    state.obstacle = folder.obstacle(std::string(kAllocationName)).value_or("");
+    state.obstacles = folder.obstacles();
     state.is_prepared = state.is_prepared || state.folder == "/run/yoke" || environment.find(variable::kClaimDir);
     state.survey = Ledger(std::move(folder)).look_without_lock();
   } catch (const Error& error) {
@@ -115,9 +118,9 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
     return findings;
   }
   if (!state.folder.empty()) add("claim-folder", Status::kOk, "devices are claimed in " + state.folder, "");
-  if (!state.obstacle.empty()) {
-    add("claim-lock", Status::kWarn, state.obstacle,
-        "until then each claim waits for a second, and the queue has no strict order");
+  for (const auto& obstacle : state.obstacles) {
+    add("claim-lock", Status::kWarn, printable(obstacle),
+        "until then nobody is given that device or, if it is yoke-alloc, each claim waits for a second");
   }
   const auto candidates = candidates_of(snapshot, {});
   for (const auto& holding : state.survey.holdings) {

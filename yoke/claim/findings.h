@@ -17,7 +17,7 @@ struct ClaimState {
   std::string config_problem;  ///< A mistake in the configuration; empty: there is none.
   std::string folder_problem;  ///< Why no folder of locks can be used; empty: there is one.
   std::string folder;
-  std::string obstacle;      ///< What is in the way of the lock that orders requests; empty: nothing.
+  std::vector<std::string> obstacles;  ///< What is in the way of locks (LockFolder::obstacles).
   bool is_prepared = false;  ///< The site has prepared this machine for claims: a configuration, or a folder for locks.
   IdleLimits idle;
   Survey survey;

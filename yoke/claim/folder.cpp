@@ -17,11 +17,15 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/detail/survey.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::claim {
 namespace {
+
+/// Without O_NONBLOCK a FIFO would keep this process waiting, and so would a file lease.
+constexpr int kOpenFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 
 /// What keeps a file from being trusted; empty: nothing.
 std::string distrust(const struct stat& status) {
@@ -30,11 +34,24 @@ std::string distrust(const struct stat& status) {
   return "";
 }
 
-std::string owner_text(const struct stat& status) { return fmt::format("uid {}", status.st_uid); }
+/// Whoever owns a file can keep others from opening it (fcntl, F_SETLEASE), and so can root.
+constexpr const char* kLeased = "a file lease keeps others from opening it";
+
+/// Which process has the lease, if `leases` tell.
+std::string lease_text(const std::vector<KernelLock>& leases, const struct stat& status) {
+  for (const auto& lease : leases) {
+    if (lease.inode != status.st_ino || lease.device != device_by_stat(status)) continue;
+    // A number that a process of a different user has now is one that was used again.
+    const auto facts = process_facts(lease.pid);
+    const bool is_possible = facts && (facts->effective_uid == int64_t{status.st_uid} || facts->effective_uid == 0);
+    if (is_possible) return fmt::format("{} (of process {})", kLeased, lease.pid);
+  }
+  return kLeased;
+}
 
 Error in_the_way(const std::filesystem::path& path, const std::string& why, const struct stat* status) {
   return {ErrorCode::kFailedPrecondition, "{} is in the way: {}{}; its owner or root must remove it", path.string(),
-          why, status == nullptr ? "" : fmt::format(", and belongs to {}", owner_text(*status))};
+          why, status == nullptr ? "" : fmt::format(", and belongs to {}", user_text(status->st_uid))};
 }
 
 /// Creates a file that all may read, whatever the umask is. A file that was created with fewer rights and then changed
@@ -120,7 +137,7 @@ LockFolder::LockFolder(std::filesystem::path path, Owner owner) : path_(std::mov
   throw Error(ErrorCode::kFailedPrecondition,
               "the folder of locks {} belongs to {} and has mode {:04o}, so users could remove each other's locks, or "
               "not make their own; as root, `chown root {}` and `chmod 1777 {}`",
-              path_.string(), owner_text(status), status.st_mode & 07777, path_.string(), path_.string());
+              path_.string(), user_text(status.st_uid), status.st_mode & 07777, path_.string(), path_.string());
 }
 
 std::optional<UniqueFd> LockFolder::open_existing(const std::string& name, int flags, struct stat* found) const {
@@ -131,19 +148,36 @@ std::optional<UniqueFd> LockFolder::open_existing(const std::string& name, int f
   return fd;
 }
 
-std::optional<std::string> LockFolder::obstacle(const std::string& name) const {
+std::optional<std::string> LockFolder::obstacle(const std::string& name, Leases* leases) const {
   struct stat status {};
   if (fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
   auto why = S_ISLNK(status.st_mode) ? "it is a symbolic link" : distrust(status);
-  if (why.empty() && faccessat(fd_.value(), name.c_str(), R_OK, AT_EACCESS) != 0) why = "it may not be read";
+  if (why.empty() && !UniqueFd(openat(fd_.value(), name.c_str(), kOpenFlags))) {
+    if (errno == EACCES) why = "it may not be read";
+    if (errno == EWOULDBLOCK) why = kLeased;
+  }
+  if (why == kLeased && leases != nullptr) {
+    if (!*leases) *leases = read_locks("LEASE");
+    why = lease_text(**leases, status);
+  }
   return why.empty() ? std::nullopt : std::optional<std::string>(in_the_way(path_of(name), why, &status).what());
+}
+
+std::vector<std::string> LockFolder::obstacles() const {
+  std::vector<std::string> result;
+  Leases leases;
+  for (const auto& name : names(kFilePrefix)) {
+    if (name != kAllocationName && name != kSecondAllocationName && !name.starts_with(kDevicePrefix)) continue;
+    if (auto found = obstacle(name, &leases)) result.push_back(std::move(*found));
+  }
+  return result;
 }
 
 UniqueFd LockFolder::open_shared(const std::string& name) const {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   for (;;) {
     // Without O_CREAT first: with fs.protected_regular the kernel refuses O_CREAT on a file of somebody else.
-    UniqueFd fd(openat(fd_.value(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    UniqueFd fd(openat(fd_.value(), name.c_str(), kOpenFlags));
     int error = errno;
     struct stat status {};
     if (fd) {
@@ -161,8 +195,11 @@ UniqueFd LockFolder::open_shared(const std::string& name) const {
       error = errno;
     }
     const bool is_there = fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
-    if (is_there && (error == EACCES || error == EISDIR || error == ENXIO)) {
-      throw in_the_way(path_of(name), error == EACCES ? "it may not be read" : "it is not a regular file", &status);
+    if (is_there && (error == EACCES || error == EISDIR || error == ENXIO || error == EWOULDBLOCK)) {
+      const auto why = error == EACCES        ? "it may not be read"
+                       : error == EWOULDBLOCK ? kLeased
+                                              : "it is not a regular file";
+      throw in_the_way(path_of(name), why, &status);
     }
     // EEXIST: somebody else created it first. ENOENT: it was removed in between.
     if (error == ENOSPC || error == EDQUOT) {
@@ -235,6 +272,11 @@ std::vector<std::string> LockFolder::names(std::string_view beginning) const {
   }
   std::ranges::sort(result);
   return result;
+}
+
+std::string user_text(int64_t uid) {
+  const auto name = printable(device::user_name(uid));
+  return name == std::to_string(uid) ? "uid " + name : name;
 }
 
 LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {

@@ -15,11 +15,14 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/claim/config.h"
+#include "yoke/claim/kernel_locks.h"
 
 namespace yoke::claim {
 
 class LockFolder {
  public:
+  using Leases = std::optional<std::vector<KernelLock>>;
+
   /// Who may own the folder. The owner of a folder can remove the files of others.
   enum class Owner { kRoot, kRootOrSelf };
 
@@ -36,8 +39,12 @@ class LockFolder {
   /// Errors  kFailedPrecondition: something else has its name; the message says what to remove. As errno says.
   UniqueFd open_shared(const std::string& name) const;
 
-  /// Why open_shared() would refuse a file, in a sentence that names it; nullopt: nothing is in the way.
-  std::optional<std::string> obstacle(const std::string& name) const;
+  /// Why open_shared() would refuse a file, in a sentence that names it and its owner; nullopt: nothing is in the way.
+  /// With `leases`, it also names the process of a file lease. They are read if needed, which takes milliseconds.
+  std::optional<std::string> obstacle(const std::string& name, Leases* leases = nullptr) const;
+
+  /// The obstacles to all locks that users share: those that order requests, and those of devices.
+  std::vector<std::string> obstacles() const;
 
   /// Opens an existing file for reading. nullopt: it does not exist, or cannot be trusted.
   /// `found` gets what the kernel says about it.
@@ -64,6 +71,9 @@ class LockFolder {
   UniqueFd fd_;
   bool is_of_root_ = true;
 };
+
+/// "ada", or "uid 1007" for a user without a name.
+std::string user_text(int64_t uid);
 
 /// All names of claims' files begin with this prefix, because /run/lock and /tmp contain files of other programs.
 inline constexpr std::string_view kFilePrefix = "yoke-";

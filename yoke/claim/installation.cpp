@@ -155,6 +155,10 @@ class InstallationCheck {
       if (geteuid() == 0) records.emplace(scratch_.path());
       ledger_.emplace(std::move(folder), std::move(records));
       add("lock-folder", Status::kOk, fmt::format("{} belongs to root and has mode 1777", path));
+      for (const auto& obstacle : ledger_->folder().obstacles()) {
+        add("lock-files", Status::kFail, printable(obstacle),
+            "until then, nobody is given that device, or claims wait longer");
+      }
       check_permanence(path);
     } catch (const Error& error) {
       add("lock-folder", Status::kFail, error.what(), "docs/claim.md has a section for administrators");

@@ -13,13 +13,13 @@
 
 namespace yoke::claim {
 
-std::vector<KernelLock> parse_locks(std::string_view text) {
+std::vector<KernelLock> parse_locks(std::string_view text, std::string_view kind) {
   std::vector<KernelLock> locks;
   for (const auto line : lines_of(text)) {
     // "1: FLOCK  ADVISORY  WRITE 4121 00:1a:98765 0 EOF"; after "1:" comes "->" for a process that waits.
     auto words = words_of(line);
     if (!words.empty() && words[0] == "lock:") words.erase(words.begin());
-    if (words.size() < 6 || words[1] != "FLOCK") continue;
+    if (words.size() < 6 || words[1] != kind) continue;
     const auto pid = parse_int(words[4]);
     const auto place = words[5];
     const auto last = place.rfind(':');
@@ -33,7 +33,9 @@ std::vector<KernelLock> parse_locks(std::string_view text) {
   return locks;
 }
 
-std::vector<KernelLock> read_locks() { return parse_locks(yoke::read_text("/proc/locks", SIZE_MAX).value_or("")); }
+std::vector<KernelLock> read_locks(std::string_view kind) {
+  return parse_locks(yoke::read_text("/proc/locks", SIZE_MAX).value_or(""), kind);
+}
 
 std::string device_of_lock(int fd) {
   const auto locks = parse_locks(text_of(fmt::format("/proc/self/fdinfo/{}", fd)));

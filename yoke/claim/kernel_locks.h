@@ -11,8 +11,8 @@
 
 namespace yoke::claim {
 
-/// A lock by flock(2). `pid` is the process that called flock(). It may have ended if a child inherited the descriptor,
-/// and then a different process may have its number.
+/// A lock by flock(2), or a file lease. `pid` is the process that took it. It may have ended if a child inherited the
+/// descriptor, and then a different process may have its number.
 struct KernelLock {
   std::string device;  ///< "00:1a", as the kernel writes it, which can differ from st_dev.
   uint64_t inode = 0;
@@ -22,12 +22,12 @@ struct KernelLock {
   bool operator==(const KernelLock&) const = default;
 };
 
-/// Parses /proc/locks, or the lines "lock:" of /proc/self/fdinfo/N. Locks of other kinds and waiting processes are left
-/// out. Pure.
-std::vector<KernelLock> parse_locks(std::string_view text);
+/// Parses /proc/locks, or the lines "lock:" of /proc/self/fdinfo/N. Locks of other kinds (`kind` may also be "LEASE")
+/// and waiting processes are left out. Pure.
+std::vector<KernelLock> parse_locks(std::string_view text, std::string_view kind = "FLOCK");
 
 /// All locks of this machine that this PID namespace shows; empty if /proc/locks cannot be read.
-std::vector<KernelLock> read_locks();
+std::vector<KernelLock> read_locks(std::string_view kind = "FLOCK");
 
 /// The device of a file on which this process holds a lock by `fd`, as /proc/locks writes it; empty if not known.
 std::string device_of_lock(int fd);

@@ -28,6 +28,15 @@ TEST(KernelLocks, OnlyFlocksThatAreHeld) {
   EXPECT_THAT(locks, ElementsAre(KernelLock{"00:1a", 98765, 4121}, KernelLock{"fd:00", UINT64_MAX, 7, true}));
 }
 
+TEST(KernelLocks, Leases) {
+  const auto* const text =
+      "1: LEASE  ACTIVE    WRITE 4121 00:1a:98765 0 EOF\n"
+      "2: LEASE  BREAKING  READ 4122 00:1a:98766 0 EOF\n"
+      "3: FLOCK  ADVISORY  WRITE 4123 00:1a:98767 0 EOF\n";
+  EXPECT_THAT(parse_locks(text, "LEASE"),
+              ElementsAre(KernelLock{"00:1a", 98765, 4121}, KernelLock{"00:1a", 98766, 4122, true}));
+}
+
 TEST(KernelLocks, ShowsWhatThisProcessHolds) {
   const UniqueFd fd(open(testing::TempDir().c_str(), O_TMPFILE | O_RDWR, 0600));
   if (!fd) GTEST_SKIP() << "the folder of temporary files has no unnamed files";

@@ -136,6 +136,18 @@ std::map<std::string, int> inherited_files(const LockFolder& folder) {
   return files;
 }
 
+/// Locks the file of a device. nullopt: somebody holds it, or has put something in its way.
+std::optional<UniqueFd> take_lock(const LockFolder& folder, const std::string& name, int kind) {
+  try {
+    auto fd = folder.open_shared(name);
+    if (!try_lock(fd.value(), kind) || !folder.is_current(fd.value(), name)) return std::nullopt;
+    return fd;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kFailedPrecondition) throw;
+    return std::nullopt;
+  }
+}
+
 /// How long another process may write into a note before that is an error.
 constexpr std::chrono::seconds kLongestWrite(10);
 
@@ -467,13 +479,12 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
   std::ranges::sort(sorted);
   std::vector<UniqueFd> locks;
   for (const auto& key : sorted) {
-    const auto name = lock_name(key);
-    auto fd = folder.open_shared(name);
-    if (!try_lock(fd.value(), note.share_bytes ? LOCK_SH : LOCK_EX) || !folder.is_current(fd.value(), name)) {
+    auto fd = take_lock(folder, lock_name(key), note.share_bytes ? LOCK_SH : LOCK_EX);
+    if (!fd) {
       held = key;
       return std::nullopt;
     }
-    locks.push_back(std::move(fd));
+    locks.push_back(std::move(*fd));
   }
   auto [name, note_fd] = create_locked(folder, kNotePrefix);
   Claim claim(folder, name, std::move(note_fd), std::move(locks));

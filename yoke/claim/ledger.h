@@ -39,7 +39,7 @@ struct HeldNote {
   int64_t uid = 0;             ///< The owner of the file, from the kernel.
   pid_t locker = 0;            ///< Who locked it, says the kernel; the process may have ended. 0: not known.
   std::optional<Note> note;    ///< nullopt: its text is not a note.
-  std::optional<int64_t> pid;  ///< A process that holds it and was verified: the locker, or else the program.
+  std::optional<int64_t> pid;  ///< A process of `uid` that holds it: the one that the note names, or else the locker.
 };
 
 /// A device whose lock is held, or that a held note names. A device that several claims share has one for each.
@@ -51,6 +51,7 @@ struct Holding {
   std::optional<size_t> note;  ///< Position in Survey::notes; nullopt: it was locked by something else than yoke.
   /// What a claim that shares the device says that it uses. nullopt: nobody else may have the device.
   std::optional<int64_t> share_bytes = {};
+  std::string doubt = {};  ///< What is known of a locker that cannot be named: "by process 4121, which has ended ...".
 };
 
 /// A request that waits. The order of Survey::tickets is that of their arrival.
@@ -72,6 +73,8 @@ struct Survey {
 
   const Holding* find(const std::string& key) const;
   std::vector<const Holding*> find_all(const std::string& key) const;
+  /// When a device becomes free, and not before `now`; nullopt: somebody who holds it does not say.
+  std::optional<Time> free_from(const std::string& key, Time now) const;
   /// When devices become free, as far as those who hold them say; ascending, and not before `now`. A shared device
   /// becomes free with its last claim.
   std::vector<Time> known_ends(Time now) const;

@@ -35,6 +35,19 @@ std::optional<Excess> excess_of(const Survey& survey, const std::map<int64_t, in
   return find_excess(limits, num_held, uid, num_devices - std::min(num_devices, num_reserved(survey, uid)));
 }
 
+/// When enough of the devices that a request names are free, by what those say who hold them.
+std::optional<Time> named_are_free(const Survey& survey, const QueuedRequest& request, Time now) {
+  std::vector<Time> ends;
+  for (const auto& key : request.keys) {
+    if (const auto end = survey.free_from(key, now)) ends.push_back(*end);
+  }
+  const auto wanted = static_cast<size_t>(request.num_devices);
+  if (request.keys.empty()) return now;
+  if (ends.size() < wanted) return std::nullopt;
+  std::ranges::sort(ends);
+  return ends[wanted - 1];
+}
+
 /// The first request that waits only for devices, and for no limit; nullptr: there is none.
 const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
   const auto num_held = num_held_by_user(survey);
@@ -81,8 +94,10 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
       start = std::max(start, *ends.begin());
       ends.erase(ends.begin());
     }
-    is_known = num_free >= ticket.request.num_devices;
+    const auto named = named_are_free(survey, ticket.request, now);
+    is_known = num_free >= ticket.request.num_devices && named;
     if (!is_known) continue;  // and those behind it wait for it
+    start = std::max(start, *named);
     waits.back() = std::chrono::ceil<std::chrono::seconds>(start - now);
     num_free -= ticket.request.num_devices;
     for (int64_t i = 0; ticket.request.length && i < ticket.request.num_devices; ++i) {

@@ -121,6 +121,29 @@ TEST(ClaimQueue, ExpectedWaits) {
   EXPECT_EQ(waits[1], seconds(0)) << "and it holds back nobody";
 }
 
+TEST(ClaimQueue, ARequestForDevicesByNameIsExpectedWhenTheseAreFree) {
+  using std::chrono::seconds;
+  const Time now(seconds(1'000'000));
+  auto survey = survey_with({ticket("a", 1, 2), ticket("b", 2, 1)});
+  survey.tickets[0].request.keys = {"GPU-0", "GPU-1", "GPU-2"};
+  for (const int64_t end : {300, 200, 100}) {
+    survey.holdings.push_back(
+        {.key = "GPU-" + std::to_string(survey.notes.size()), .uid = 9, .note = survey.notes.size()});
+    survey.notes.push_back({.uid = 9, .note = Note{.until = now + seconds(end)}});
+  }
+  const auto waits = [&](int64_t num_free) { return expected_waits(survey, {}, num_free, now); };
+  EXPECT_EQ(waits(5)[0], seconds(200)) << "others are free";
+  EXPECT_EQ(waits(5)[1], seconds(200)) << "and whoever comes after it";
+  survey.holdings[0].key = "GPU-5";
+  EXPECT_EQ(waits(5)[0], seconds(100)) << "GPU-0 is free";
+  survey.holdings[0].key = "GPU-0";
+  survey.notes[0].note->until.reset();
+  EXPECT_EQ(waits(5)[0], seconds(200)) << "two others end";
+  survey.notes[1].note->until.reset();
+  EXPECT_EQ(waits(5)[0], std::nullopt);
+  EXPECT_EQ(waits(5)[1], std::nullopt);
+}
+
 TEST(ClaimQueue, ARequestMayPassOneThatWaitsForOtherDevices) {
   auto first = ticket("first", 1, 1);
   first.request.keys = {"GPU-0"};

@@ -187,16 +187,8 @@ std::vector<Availability> availability_of(const std::vector<Candidate>& candidat
   for (const auto& candidate : candidates) {
     if (candidate.standing == Standing::kUnusable || candidate.key.empty()) continue;
     Availability device{.key = candidate.key};
-    if (const auto holdings = survey.find_all(candidate.key); !holdings.empty()) {
-      device.free_from = now;
-      for (const auto* holding : holdings) {
-        const auto& note = holding->note ? survey.notes[*holding->note].note : std::nullopt;
-        const bool is_known = device.free_from && note && note->until;
-        device.free_from = is_known ? std::optional(std::max(*device.free_from, *note->until)) : std::nullopt;
-      }
-    } else if (candidate.standing != Standing::kInUse && candidate.standing != Standing::kSuspect) {
-      device.free_from = now;
-    }
+    const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
+    if (!is_used || survey.find(candidate.key) != nullptr) device.free_from = survey.free_from(candidate.key, now);
     result.push_back(std::move(device));
   }
   return result;

@@ -1,5 +1,6 @@
 #include "yoke/claim/reserve.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +9,107 @@
 #include "yoke/base/format.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/allocate.h"
+#include "yoke/claim/queue.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::claim {
 namespace {
+
+/// When somebody else who waits is expected to have devices: at any time, as far as claims and requests do not tell.
+struct Waiting {
+  const Ticket* ticket = nullptr;
+  Time start = {}, until = Time::max();
+};
+
+bool lasts_at(const auto& one, Time moment) { return one.start <= moment && moment < one.until; }
+
+std::vector<Waiting> others_who_wait(Survey survey, const Ledger& ledger, const SiteConfig& config, int64_t num_free,
+                                     std::vector<Ticket>& tickets, Time now) {
+  order_queue(survey, ledger, config, now);
+  const auto limits = limits_for(survey, config);
+  const auto waits = expected_waits(survey, limits, num_free, now);
+  tickets = survey.tickets;
+  std::vector<Waiting> result;
+  for (size_t i = 0; i < tickets.size(); ++i) {
+    const auto& one = tickets[i];
+    const Asker asker{.uid = one.uid, .num_devices = one.request.num_devices, .ticket = one.name};
+    if (one.uid == int64_t{geteuid()} || one.is_stopped || turn_of(survey, asker, limits).excess) continue;
+    Waiting waiting{.ticket = &one, .start = now + waits[i].value_or(std::chrono::seconds(0))};
+    if (waits[i] && one.request.length) waiting.until = waiting.start + *one.request.length;
+    result.push_back(waiting);
+  }
+  return result;
+}
+
+/// Whether `reservations` leave a request what it needs at a moment, beside other requests.
+bool leave_room_at(Time moment, const Waiting& one, const std::vector<Waiting>& all,
+                   const std::vector<Reservation>& reservations, const std::vector<Availability>& devices) {
+  std::set<std::string> reserved;
+  int64_t num_needed = 0;
+  for (const auto& other : reservations) {
+    if (!lasts_at(other, moment)) continue;
+    for (const auto& key : other.keys) reserved.insert(key_in_name(key));
+    if (other.keys.empty()) num_needed += other.num_devices;
+  }
+  for (const auto& other : all) {
+    if (lasts_at(other, moment)) num_needed += other.ticket->request.num_devices;
+  }
+  const auto& keys = one.ticket->request.keys;
+  int64_t num_left = 0, num_left_by_name = 0;
+  for (const auto& device : devices) {
+    if (reserved.contains(key_in_name(device.key))) continue;
+    if (std::ranges::find(keys, device.key) != keys.end()) ++num_left_by_name;
+    if (device.free_from && *device.free_from <= moment) ++num_left;
+  }
+  return num_left >= num_needed && (keys.empty() || num_left_by_name >= one.ticket->request.num_devices);
+}
+
+/// Whether the last of `reservations` may make a request start later: there is no room whenever another one begins
+/// while both last, or when they begin to.
+bool may_delay(const std::vector<Reservation>& reservations, const Waiting& one, const std::vector<Waiting>& all,
+               const std::vector<Availability>& devices) {
+  const auto& last = reservations.back();
+  if (last.until <= one.start || one.until <= last.start) return false;
+  return std::ranges::any_of(reservations, [&](const Reservation& other) {
+    const auto moment = std::max({last.start, one.start, other.start});
+    return lasts_at(last, moment) && lasts_at(one, moment) && !leave_room_at(moment, one, all, reservations, devices);
+  });
+}
+
+/// Errors  kUnavailable: somebody who waits already may start later because of `wanted`, the last of `reservations`.
+void check_queue(const Reservation& wanted, const Survey& survey, const Ledger& ledger, const SiteConfig& config,
+                 std::vector<Reservation> reservations, const std::vector<Candidate>& candidates) {
+  const auto now = wanted.made;
+  const auto devices = availability_of(candidates, survey, std::min(now, wanted.start));
+  const auto num_free = std::ranges::count_if(candidates, [&](const Candidate& one) {
+    return one.standing == Standing::kFree && survey.find(one.key) == nullptr;
+  });
+  std::vector<Ticket> tickets;
+  const auto waiting = others_who_wait(survey, ledger, config, num_free, tickets, now);
+  const auto find_delayed = [&] {
+    return std::ranges::find_if(waiting,
+                                [&](const auto& one) { return may_delay(reservations, one, waiting, devices); });
+  };
+  const auto delayed = find_delayed();
+  if (delayed == waiting.end()) return;
+  // After each request that is in the way, another one may be.
+  constexpr int kMostTries = 16;
+  auto& later = reservations.back();
+  auto next = delayed;
+  for (int i = 0; i < kMostTries && next != waiting.end() && next->until != Time::max(); ++i) {
+    later.start = std::chrono::ceil<std::chrono::seconds>(next->until);
+    later.until = wanted.until + (later.start - wanted.start);
+    next = find_delayed();
+  }
+  const bool is_possible = next == waiting.end() && num_missing(reservations, survey, devices) <= 0;
+  const auto& request = delayed->ticket->request;
+  throw Error(ErrorCode::kUnavailable, "{} has been waiting for {} since {}, and would start later; {}",
+              user_text(delayed->ticket->uid), counted(request.num_devices, "device"),
+              moment_text(delayed->ticket->since),
+              is_possible ? fmt::format("a reservation could begin at {}", moment_text(later.start))
+                          : "reserve fewer devices, or when that request has started");
+}
 
 /// Makes the reservation if it is possible now. Returns nullopt if looking at the claims took longer than `term`. It
 /// prints nothing, because others wait.
@@ -42,6 +140,7 @@ std::optional<Reservation> make_if_possible(const Reservation& wanted, const Led
                 "that they end before; see `yoke claims`, and choose a later time, or fewer devices",
                 std::min(missing, wanted.num_devices), wanted.num_devices, moment_text(wanted.start));
   }
+  if (geteuid() != 0) check_queue(wanted, survey, ledger, config, std::move(all), candidates);
   if (session.is_late()) return std::nullopt;
   return make_reservation(ledger.records(), wanted);
 }

@@ -12,7 +12,8 @@ namespace yoke::claim {
 /// Makes the reservation `wanted` if claims and other reservations leave its devices at its time, looking at them up to
 /// five times. REQUIRES: `wanted.made` is now. `candidates`: all devices of this machine.
 /// Errors  kFailedPrecondition: the site or other reservations do not allow it; kUnavailable: claims do not end before
-/// its start, or looking at them took too long each time.
+/// its start, somebody who waits for devices would start later (root may do that), or looking at them took too long
+/// each time.
 Reservation reserve(const Reservation& wanted, const Ledger& ledger, const SiteConfig& config,
                     const std::vector<Candidate>& candidates);
 

@@ -20,6 +20,13 @@ bool is_process(int64_t pid, int64_t start_ticks, int64_t uid, const Lookup& loo
   return facts && facts->start_ticks == start_ticks && belongs_to(*facts, uid);
 }
 
+/// Whether the process that locked a note still holds it, whatever the note says.
+bool holds(const LockedFile& note, const Lookup& lookup) {
+  const auto facts = lookup.facts(note.locker);
+  return facts && belongs_to(*facts, note.status.st_uid) &&
+         lookup.opens(note.locker, note.status.st_ino).value_or(true);
+}
+
 bool has_key(const Note& note, const std::string& key) {
   return std::ranges::any_of(note.keys, [&](const std::string& other) { return key_in_name(other) == key; });
 }
@@ -31,6 +38,25 @@ bool explains(const HeldNote& note, const std::string& key, pid_t locker, const 
   if (!facts) return true;  // it has ended, or is hidden: its program holds the lock
   const bool is_later = note.note && facts->start_ticks != note.note->start_ticks;  // the PID was used again
   return is_later || belongs_to(*facts, note.uid);
+}
+
+/// A lock that no note explains. Its process may have passed the descriptor on and ended, and then somebody else's
+/// process may have its number. So its user is named only if the process is seen to have the file open.
+Holding stranger(const LockedFile& device, pid_t locker, const Lookup& lookup) {
+  Holding result{.key = device.name.substr(kDevicePrefix.size())};
+  if (locker == 0) return result;
+  const auto facts = lookup.facts(locker);
+  const auto opens = facts ? lookup.opens(locker, device.status.st_ino) : std::optional(false);
+  if (opens.value_or(false)) {
+    result.uid = facts->effective_uid;
+    result.pid = locker;
+  } else if (opens) {
+    result.doubt = fmt::format("by process {}, which has ended or is hidden", locker);
+  } else {
+    result.doubt = fmt::format("by process {} of {}, or by one that had this number before", locker,
+                               user_text(facts->effective_uid.value_or(-1)));
+  }
+  return result;
 }
 
 /// Those who share a device. A note counts only if the kernel says that its process holds the device, too, or if it
@@ -55,13 +81,7 @@ std::vector<Holding> sharers_of(const LockedFile& device, const std::vector<Held
       add(i);
       continue;
     }
-    Holding stranger{.key = key};
-    const auto facts = lookup.facts(sharer);
-    if (facts && lookup.opens(sharer, device.status.st_ino).value_or(true)) {
-      stranger.uid = facts->effective_uid;
-      stranger.pid = sharer;
-    }
-    result.push_back(std::move(stranger));
+    result.push_back(stranger(device, sharer, lookup));
   }
   for (size_t i = 0; i < notes.size(); ++i) {
     const auto& note = notes[i].note;
@@ -151,6 +171,7 @@ std::vector<HeldNote> held_notes(const std::vector<LockedFile>& files, const Loo
         if (!held.pid && is_process(heir.pid, heir.start_ticks, held.uid, lookup)) held.pid = heir.pid;
       }
     }
+    if (!held.pid && holds(file, lookup)) held.pid = file.locker;
     notes.push_back(std::move(held));
   }
   return notes;
@@ -177,11 +198,7 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
       holding.uid = notes[*holding.note].uid;
       holding.pid = notes[*holding.note].pid;
     }
-    const auto facts = holding.note || device.locker == 0 ? std::nullopt : lookup.facts(device.locker);
-    if (facts && lookup.opens(device.locker, device.status.st_ino).value_or(true)) {
-      holding.uid = facts->effective_uid;
-      holding.pid = device.locker;
-    }
+    if (!holding.note) holding = stranger(device, device.locker, lookup);
     seen.insert(holding.key);
     holdings.push_back(std::move(holding));
   }
@@ -239,6 +256,16 @@ std::vector<const Holding*> Survey::find_all(const std::string& key) const {
     if (holding.key == name) found.push_back(&holding);
   }
   return found;
+}
+
+std::optional<Time> Survey::free_from(const std::string& key, Time now) const {
+  auto end = now;
+  for (const auto* holding : find_all(key)) {
+    const auto& note = holding->note ? notes[*holding->note].note : std::nullopt;
+    if (!note || !note->until) return std::nullopt;
+    end = std::max(end, *note->until);
+  }
+  return end;
 }
 
 std::vector<Time> Survey::known_ends(Time now) const {

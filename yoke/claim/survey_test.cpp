@@ -56,10 +56,10 @@ TEST(ClaimSurvey, ANoteExplainsTheLockOfItsProcess) {
 
 TEST(ClaimSurvey, AForgedNoteDoesNotTakeOverALock) {
   // User 2000 claims in a note of its own to hold what process 10 of user 1000 holds.
-  const Processes machine{{{10, process(1000, 5)}, {20, process(2000, 6)}}};
+  const Processes machine{{{10, process(1000, 5)}, {20, process(2000, 6)}}, {{10, true}}};
   const auto notes = held_notes({note_file(2000, 20, note_of({"GPU-0"}, 10, 5))}, machine.lookup());
   ASSERT_EQ(notes.size(), 1U);
-  EXPECT_EQ(notes[0].pid, std::nullopt) << "process 10 does not belong to the owner of the note";
+  EXPECT_EQ(notes[0].pid, 20) << "process 10 does not belong to the owner of the note";
   const auto holdings = holdings_of({device("GPU-0", 10)}, notes, machine.lookup());
   ASSERT_EQ(holdings.size(), 1U);
   EXPECT_EQ(holdings[0].uid, 1000);
@@ -99,6 +99,29 @@ TEST(ClaimSurvey, WithoutANoteTheLockerIsNamedOnlyIfItHasTheFileOpen) {
   EXPECT_EQ(holdings[0].uid, std::nullopt) << "of a different PID namespace";
 }
 
+TEST(ClaimSurvey, SomebodyIsNotNamedForALockOfAProcessThatMayHaveHadTheSameNumber) {
+  // Process 10 passed the descriptor on and ended. Nobody but root sees which files others have open.
+  const Processes machine{{{10, process(2000, 900)}}};
+  const auto holdings = holdings_of({device("GPU-0", 10)}, {}, machine.lookup());
+  EXPECT_EQ(holdings[0].uid, std::nullopt);
+  EXPECT_EQ(holdings[0].pid, std::nullopt);
+  EXPECT_EQ(holdings[0].doubt, "by process 10 of uid 2000, or by one that had this number before");
+  EXPECT_EQ(holdings_of({device("GPU-0", 10)}, {}, Processes{}.lookup())[0].doubt,
+            "by process 10, which has ended or is hidden");
+}
+
+TEST(ClaimSurvey, ANoteThatNamesNoProcessOfItsUserIsHeldByWhoLockedIt) {
+  Processes machine{{{10, process(1000, 5)}}};
+  EXPECT_EQ(held_notes({note_file(1000, 10, note_of({"GPU-0"}, 1, 0))}, machine.lookup())[0].pid, 10);
+  auto broken = note_file(1000, 10, {});
+  broken.text = "x";
+  EXPECT_EQ(held_notes({broken}, machine.lookup())[0].pid, 10);
+  EXPECT_EQ(held_notes({note_file(2000, 10, note_of({"GPU-0"}, 1, 0))}, machine.lookup())[0].pid, std::nullopt)
+      << "the number is somebody else's now";
+  machine.opens = {{10, false}};
+  EXPECT_EQ(held_notes({broken}, machine.lookup())[0].pid, std::nullopt);
+}
+
 TEST(ClaimSurvey, ALockOfAHiddenProcessIsThatOfTheOnlyNoteAboutIt) {
   const Processes machine{{{10, process(1000, 5)}}};
   auto notes = held_notes({note_file(1000, 0, note_of({"GPU-0"}, 10, 5)), note_file(1001, 0, note_of({"GPU-1"}, 4, 5))},
@@ -121,7 +144,7 @@ Note share_of(std::vector<std::string> keys, int64_t pid, int64_t start_ticks, i
 }
 
 TEST(ClaimSurvey, ADeviceThatSeveralShareHasAHoldingForEach) {
-  const Processes machine{{{10, process(1000, 5)}, {20, process(2000, 6)}, {30, process(3000, 7)}}};
+  const Processes machine{{{10, process(1000, 5)}, {20, process(2000, 6)}, {30, process(3000, 7)}}, {{20, true}}};
   // Process 30 says in a note that it shares, and holds no lock of the device. Process 20 holds it without a note.
   const auto notes = held_notes(
       {note_file(1000, 10, share_of({"GPU-0"}, 10, 5, 100)), note_file(1000, 10, share_of({"GPU-0"}, 10, 5, 200)),

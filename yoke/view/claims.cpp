@@ -100,7 +100,7 @@ std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snap
       row.until = held->note->until;
       row.purpose = held->note->purpose;
     }
-    if (held == nullptr) row.remark = "locked, but not by yoke";
+    if (held == nullptr) row.remark = "locked, but not by yoke" + (holding.doubt.empty() ? "" : ": " + holding.doubt);
     if (!holding.is_locked) row.remark = "its lock file was replaced";
     rows.push_back(std::move(row));
   }

@@ -71,6 +71,9 @@ int run_claims(const ClaimsArgs& args, Context& context) {
     const auto snapshot = source.sample({});
     const auto now = std::chrono::system_clock::now();
     const auto claims = describe_claims(site, look_at_claims(site, context), snapshot, now);
+    for (const auto& obstacle : site.ledger.folder().obstacles()) {
+      std::cerr << speaker(context) << "warning: " << printable(obstacle) << std::endl;
+    }
     if (args.json) {
       print_json(claims.to_json(), context);
       return kExitOk;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -30,31 +31,46 @@ std::chrono::seconds limit_of(const claim::Note& note) {
   return std::chrono::seconds(note.heirs.empty() ? 20 : 45);
 }
 
+/// What is not known of a note whose text cannot be read is as for a program that runs.
+claim::Note note_of(const claim::HeldNote& held) { return held.note.value_or(claim::Note()); }
+
 /// The processes of the claim's user that end it.
-std::vector<claim::Keeper> keepers(const claim::HeldNote& held) {
-  if (!held.note) return {};
-  return keepers_of(*held.note, [&](const claim::Keeper& keeper) {
+std::vector<claim::Keeper> keepers(const claim::HeldNote& held, const ClaimSite& site) {
+  const auto is_of_user = [&](const claim::ProcessFacts& facts) {
+    return facts.real_uid == held.uid || facts.effective_uid == held.uid;
+  };
+  auto named = keepers_of(note_of(held), [&](const claim::Keeper& keeper) {
     const auto facts = claim::process_facts(static_cast<pid_t>(keeper.pid));
-    return keeper.pid > 0 && facts && facts->start_ticks == keeper.start_ticks &&
-           (facts->real_uid == held.uid || facts->effective_uid == held.uid);
+    return keeper.pid > 0 && facts && facts->start_ticks == keeper.start_ticks && is_of_user(*facts);
   });
+  if (std::ranges::find(named, int64_t{held.locker}, &claim::Keeper::pid) != named.end()) return named;
+  // The note may name no process, or others of its user. The kernel knows which one took the lock.
+  const auto facts = claim::process_facts(held.locker);
+  struct stat status {};
+  if (!facts || !facts->start_ticks || !is_of_user(*facts)) return named;
+  if (!site.ledger.folder().open_existing(held.name, 0, &status)) return named;
+  if (!claim::has_open(held.locker, status.st_ino).value_or(false)) return named;  // it has ended
+  return {{held.locker, *facts->start_ticks}};
 }
 
 /// Checks everything before the first claim is released.
-void check_release(const claim::HeldNote& held, const ReleaseArgs& args) {
+void check_release(const claim::HeldNote& held, const ClaimSite& site, const ReleaseArgs& args) {
   if (geteuid() != 0 && held.uid != int64_t{geteuid()}) {
     throw Error(ErrorCode::kPermissionDenied,
                 "the claim of process {} belongs to {}; only that user or root may end it", held.pid.value_or(0),
                 printable(device::user_name(held.uid)));
   }
-  if (keepers(held).empty()) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "the process that holds the claim {} cannot be seen from here; end its program", printable(held.name));
+  if (keepers(held, site).empty()) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "the process that holds the claim {} cannot be seen from here; end its program (as root, `fuser -v {}` names "
+        "processes that have it open)",
+        printable(held.name), printable(site.ledger.folder().path_of(held.name).string()));
   }
-  if (!held.note->is_holder && !args.force) {
+  if (!note_of(held).is_holder && !args.force) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "the claim of process {} is for a program that runs ({}), and ends with it; --force ends the program",
-                held.pid.value_or(0), printable(held.note->purpose));
+                held.pid.value_or(0), printable(note_of(held).purpose));
   }
 }
 
@@ -80,8 +96,8 @@ void signal_all(const std::vector<claim::Keeper>& keepers, int signal) {
 }
 
 void release(const claim::HeldNote& held, const ClaimSite& site, Context& context) {
-  const auto& note = *held.note;
-  const auto told = keepers(held);
+  const auto note = note_of(held);
+  const auto told = keepers(held, site);
   try {
     if (!note.is_holder) site.ledger.force(held);
   } catch (const Error& error) {  // it has ended, or its text cannot be written; the signal is sent in any case
@@ -90,7 +106,9 @@ void release(const claim::HeldNote& held, const ClaimSite& site, Context& contex
   signal_all(told, SIGTERM);
   signal_all(told, SIGCONT);  // a stopped process acts on SIGTERM only when it goes on
   const auto limit = limit_of(note);
-  const bool is_program = told.size() == 1 && told[0].pid == note.program_pid;  // `yoke claim` was killed
+  // `yoke claim` was killed, or something else has locked the note.
+  const bool is_other = !told.empty() && told[0].pid == held.locker && told[0].pid != note.pid;
+  const bool is_program = is_other || (told.size() == 1 && told[0].pid == note.program_pid);
   bool is_over = false;
   if (is_program) {
     is_over = wait_for_release(held, site, std::chrono::seconds(10));
@@ -101,7 +119,7 @@ void release(const claim::HeldNote& held, const ClaimSite& site, Context& contex
                 told.empty() ? held.pid.value_or(0) : told[0].pid,
                 note.keys.size() == 1 ? "its device is" : "its devices are", limit.count());
   }
-  context.out << fmt::format("released {}\n", fmt::join(note.keys, ", "));
+  context.out << printable(fmt::format("released {}", fmt::join(note.keys, ", "))) << '\n';
 }
 
 int run_release(const ReleaseArgs& args, Context& context) {
@@ -118,7 +136,7 @@ int run_release(const ReleaseArgs& args, Context& context) {
     return args.claims.empty() && !args.force && held->note && !held->note->is_holder;
   };
   for (const auto* held : found) {
-    if (!is_kept(held)) check_release(*held, args);
+    if (!is_kept(held)) check_release(*held, site, args);
   }
   size_t num_kept = 0;
   for (const auto* held : found) {

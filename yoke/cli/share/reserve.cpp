@@ -160,7 +160,8 @@ void add_reserve(CLI::App& cmd, Context& context) {
       "you need not wait for others.\n"
       "\n"
       "Exit status: 0; 69 if the site or other reservations do not allow it, 75 if claims do not end before,\n"
-      "66 if there is no such reservation, 77 if it belongs to somebody else."));
+      "or somebody who waits already would start later, 66 if there is no such reservation, 77 if it belongs to\n"
+      "somebody else."));
 }
 
 }  // namespace yoke::cli
