@@ -1,7 +1,11 @@
 // Tests what a rank gets when it starts: torchrun's environment, a port, arguments, and standard input.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -300,6 +304,24 @@ TEST(Environment, APortIsOfOneJobAlone) {
   first.wait();
   EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", port, "--", "true"})).exit_code, 0);
   EXPECT_EQ(run(yoke_run({"-n", "2", "--master-port", "0", "--", "true"})).exit_code, 0) << "any, as torchrun has it";
+}
+
+TEST(Environment, APortOfAnotherProgramIsNamedWithIt) {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listener.value(), generic, size), 0);
+  ASSERT_EQ(listen(listener.value(), 1), 0);
+  ASSERT_EQ(getsockname(listener.value(), generic, &size), 0);
+  const auto port = std::to_string(ntohs(address.sin_port));
+  const auto result = run(yoke_run({"-n", "2", "--master-port", port, "--", "true"}));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err,
+              testing::StartsWith("yoke run: taking master port " + port + ": Address already in use: process " +
+                                  std::to_string(getpid()) + " of "));
 }
 
 TEST(Environment, PythonDoesNotKeepWhatItPrints) {
