@@ -431,6 +431,8 @@ TEST(ClaimCommand, ValuesOfOptionsAreNotShownToEverybody) {
 TEST(ClaimCommand, AdoptsWhatAProcessUses) {
   const ClaimMachine machine;
   Command user({.argv = {"sleep", "1000"}, .environment = {{"YOKE_TEST_TAG", machine.tag()}}});
+  ASSERT_TRUE(wait_until([&] { return slurp(fmt::format("/proc/{}/cmdline", user.pid())).starts_with("sleep"); }))
+      << "the program of the process, which may still be that of the test";
   const Json process = {{{"pid", user.pid()}, {"memory_mib", 100}}};
   machine.set_state(
       {{"devices", 4}, {"overrides", {{"1", {{"processes", process}}}, {"3", {{"processes", process}}}}}});
