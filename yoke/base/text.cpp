@@ -129,8 +129,8 @@ std::string with_visible_escapes(std::string text) {
   for (std::string_view left = text; !left.empty();) {
     const auto [code, length] = first_character(left);
     const bool is_joiner = code >= kJoiners.first && code <= kJoiners.last;
-    if (code < 0x20 ||
-        !(is_joiner || is_in(kHarmful, code))) {  // of the first, dump() leaves line feeds between members
+    const bool is_between_members = code < 0x20;  // dump() leaves only line feeds
+    if (is_between_members || !(is_joiner || is_in(kHarmful, code))) {
       result += left.substr(0, std::max<size_t>(1, length));
     } else if (code < 0x10000) {
       result += fmt::format("\\u{:04x}", static_cast<uint32_t>(code));

@@ -19,7 +19,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
@@ -286,16 +285,6 @@ Usage Scan::result() {
                     });
   for (size_t i = 0; i < count; ++i) usage.largest.push_back({path_of(*candidates[i]), candidates[i]->use});
   return usage;
-}
-
-std::optional<std::string> subordinate_owner(int64_t uid, std::string_view subuid) {
-  for (const auto line : lines_of(subuid)) {  // subuid(5): NAME:FIRST:COUNT
-    const auto fields = split(line, ':');
-    if (fields.size() != 3) continue;
-    const auto first = parse_int(fields[1]), count = parse_int(fields[2]);
-    if (first && count && uid >= *first && uid - *first < *count) return std::string(fields[0]);
-  }
-  return std::nullopt;
 }
 
 }  // namespace yoke::storage

@@ -72,7 +72,4 @@ class Scan {
   std::unique_ptr<State> state_;
 };
 
-/// Whose rootless containers have files of the user `uid`, by the text of /etc/subuid; nullopt: nobody's. Pure.
-std::optional<std::string> subordinate_owner(int64_t uid, std::string_view subuid);
-
 }  // namespace yoke::storage

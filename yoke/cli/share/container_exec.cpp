@@ -50,8 +50,8 @@ int exec_in_container(const ContainerOptions& options, Context& context) {
     throw Error(ErrorCode::kPermissionDenied, "{} belongs to {}, and podman lets only that user into it",
                 printable(row.text("name")), printable(row.text("user")));
   }
-  if (row.socket.uid != geteuid() &&
-      is_apptainer) {  // its files and programs are that user's, and would be run by root
+  // Its files and programs are that user's, and would be run by root.
+  if (is_apptainer && row.socket.uid != geteuid()) {
     throw Error(ErrorCode::kPermissionDenied, "{} belongs to {}, and only that user may run programs in it",
                 printable(row.text("name")), printable(row.text("user")));
   }

@@ -11,6 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/json.h"
+#include "yoke/base/subordinate_ids.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -57,7 +58,7 @@ Json usage_json(const storage::Usage& usage, const std::string& root, const stor
     const auto& [uid, use] = user;
     return {{"user", device::user_name(uid)},
             {"uid", uid},
-            {"containers_of", or_null(storage::subordinate_owner(uid, subuid))},
+            {"containers_of", or_null(subordinate_owner(uid, subuid))},
             {"bytes", use.bytes},
             {"files", use.files}};
   };
@@ -93,7 +94,7 @@ std::string usage_text(const storage::Usage& usage, const std::string& root, con
   if (args.by_user) {
     const auto subuid = subuid_text();
     for (const auto& [uid, use] : users_in_order(usage)) {
-      const auto owner = storage::subordinate_owner(uid, subuid);
+      const auto owner = subordinate_owner(uid, subuid);
       add(use, device::user_name(uid) + (owner ? fmt::format(" (containers of {})", printable(*owner)) : ""));
     }
   } else {

@@ -37,9 +37,13 @@ std::optional<ListeningSocket> find_listening_socket(std::string_view text, uint
   return std::nullopt;
 }
 
+std::optional<ListeningSocket> listener_at(uint16_t port) {
+  const auto socket = find_listening_socket(text_of("/proc/net/tcp"), port);
+  return socket ? socket : find_listening_socket(text_of("/proc/net/tcp6"), port);
+}
+
 std::string who_listens(uint16_t port) {
-  auto socket = find_listening_socket(text_of("/proc/net/tcp"), port);
-  if (!socket) socket = find_listening_socket(text_of("/proc/net/tcp6"), port);
+  const auto socket = listener_at(port);
   if (!socket) return "";
   const auto user = printable(user_name(socket->uid));
   const auto link = fmt::format("socket:[{}]", socket->inode);

@@ -19,6 +19,7 @@
 #include "yoke/base/text.h"
 #include "yoke/contract/progress.h"
 #include "yoke/contract/variables.h"
+#include "yoke/device/process/port_owner.h"
 #include "yoke/launch/output/log_files.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"
@@ -491,12 +492,12 @@ void LocalNode::tell_who_keeps() {
 
 /// A rank that serves the store itself cannot do so if another user was faster at its port.
 void LocalNode::tell_who_took_port() {
-  const auto uid = user_at_port(master_port_);
-  if (!uid || *uid == geteuid()) return;
+  const auto socket = device::listener_at(master_port_);
+  if (!socket || socket->uid == int64_t{geteuid()}) return;
   tell({.kind = Kind::kNotice,
         .text = fmt::format("user {} of this host serves the port that rank 0 has for its store (MASTER_PORT, {}), so "
                             "the rank may have failed for that reason",
-                            name_and_uid(*uid), master_port_)});
+                            name_and_uid(static_cast<uid_t>(socket->uid)), master_port_)});
 }
 
 void LocalNode::say_not_preloaded(const std::string& why) {

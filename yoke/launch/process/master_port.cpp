@@ -14,7 +14,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/process/port_owner.h"
-#include "yoke/launch/store/peer_user.h"
 
 namespace yoke::launch {
 
@@ -129,7 +128,5 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
   result.port = ntohs(port_of(resolved.address));
   return result;
 }
-
-std::optional<uid_t> user_at_port(uint16_t port) { return PeerUsers().listener(port); }
 
 }  // namespace yoke::launch

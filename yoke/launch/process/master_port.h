@@ -1,8 +1,6 @@
 // yoke/launch/process/master_port.h -- the port of the ranks' TCPStore, reserved before the ranks start.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,8 +31,5 @@ UniqueFd claim_port(uint16_t port);
 /// not one of this machine, bind the port on all of its addresses. Errors  kUnavailable with the port if it is in use;
 /// kNotFound if the address is not one of this machine.
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any = false);
-
-/// Returns the user whose socket listens at `port` of 127.0.0.1; nullopt if there is none, or it is not known.
-std::optional<uid_t> user_at_port(uint16_t port);
 
 }  // namespace yoke::launch

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace yoke::launch {
@@ -173,14 +174,6 @@ Peer PeerUsers::look_up(const sockaddr_storage& peer, const sockaddr_storage& ow
     return {Peer::Kind::kUser, found->uid};
   }
   return {is_known && is_of_this_host(theirs) ? Peer::Kind::kGone : Peer::Kind::kElsewhere};
-}
-
-std::optional<uid_t> PeerUsers::listener(uint16_t port) const {
-  const End there{.address = {htonl(INADDR_LOOPBACK), 0, 0, 0}, .port = htons(port)};
-  bool is_known = false;
-  const auto found = ask_netlink(netlink_.value(), there, {}, is_known);
-  if (!found || found->inode == 0 || found->state != TCP_LISTEN) return std::nullopt;
-  return found->uid;
 }
 
 }  // namespace yoke::launch

@@ -6,7 +6,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "yoke/base/file.h"
 
@@ -31,8 +30,6 @@ class PeerUsers {
   explicit PeerUsers(Source source = Source::kNetlink);
   /// `peer` and `own` are the addresses of the two ends of a connection that this process has accepted and holds.
   Peer look_up(const sockaddr_storage& peer, const sockaddr_storage& own) const;
-  /// Returns the user whose socket listens at `port` of 127.0.0.1; nullopt if there is none, or it is not known.
-  std::optional<uid_t> listener(uint16_t port) const;
 
  private:
   UniqueFd netlink_;

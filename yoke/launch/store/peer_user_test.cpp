@@ -128,16 +128,5 @@ INSTANTIATE_TEST_SUITE_P(By, PeerUser, testing::Values(PeerUsers::Source::kNetli
                            return one.param == PeerUsers::Source::kNetlink ? "Netlink" : "Files";
                          });
 
-TEST(PeerUsers, FindsWhoListens) {
-  const PeerUsers users;
-  uint16_t port = 0;
-  for (const auto* address : {"127.0.0.1", "0.0.0.0", "::"}) {
-    const Listener listener(address);
-    port = listener.port;
-    EXPECT_EQ(users.listener(port), geteuid()) << address;
-  }
-  EXPECT_EQ(users.listener(port), std::nullopt);
-}
-
 }  // namespace
 }  // namespace yoke::launch

@@ -120,8 +120,8 @@ class Server {
   }
 
   void report(const StoreReport& report) const {
-    if (rules_.reports) [[maybe_unused]]
-      const auto count = write(rules_.reports.value(), &report, sizeof report);
+    if (!rules_.reports) return;
+    [[maybe_unused]] const auto count = write(rules_.reports.value(), &report, sizeof report);
   }
 
   void serve(int fd, uint32_t events) {

@@ -183,7 +183,7 @@ bool is_for_short_rows(const at::Tensor& x) {
 
 // ---- The negative log likelihood --------------------------------------------------------------------------
 
-/// Returns the mean, in libtorch's order of additions (ATen/native/LossNLL.cpp): sums of 32 rows, sums of 32 of these,
+/// Returns the mean, in libtorch's order of additions (ATen/native/LossNLL.cpp): sums of 16 rows, sums of 16 of these,
 /// and so on. Null if a target is no class. Sets the number of rows that count.
 std::optional<float> nll_mean(const float* row, const int64_t* target, int64_t num_rows, int64_t num_columns,
                               int64_t ignored, float& num_counted) {
