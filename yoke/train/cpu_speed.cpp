@@ -5,7 +5,14 @@
 
 #include <cstdlib>
 
+#include "yoke/train/detail/max_pool.h"
+
 namespace yoke::train {
+namespace {
+
+[[maybe_unused]] const bool kHasOwnMaxPool = detail::replace_max_pool();
+
+}  // namespace
 
 bool flush_denormals() { return at::globalContext().setFlushDenormal(true); }
 

@@ -113,7 +113,16 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   for (const auto& [parameter, gradient] : gradients_before_) {
     const auto found = memory_ids_.find(gradient.defined() ? memory_at(gradient) : nullptr);
     const bool is_used = found != memory_ids_.end() && plan_.memories[found->second].kind == MemoryKind::kExternal;
-    plan_.gradients_before.push_back({parameter, gradient.defined(), is_used ? found->first : nullptr});
+    GradientBefore before{.parameter = parameter, .is_defined = gradient.defined()};
+    if (is_used) {
+      before.place = found->first;
+      before.memory = found->second;
+      before.dtype = gradient.scalar_type();
+      before.offset = gradient.storage_offset();
+      before.sizes = c10::SmallVector<int64_t, 4>(gradient.sizes());
+      before.strides = c10::SmallVector<int64_t, 4>(gradient.strides());
+    }
+    plan_.gradients_before.push_back(std::move(before));
   }
   for (const auto& call : plan_.calls) {
     if (!call.direct) continue;

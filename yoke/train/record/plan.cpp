@@ -122,6 +122,34 @@ bool Plan::keeps_gradients() {
   });
 }
 
+/// Adds to the gradients of now, if other tensors of the same layout have taken the place of those of the recording, as
+/// when a step of inputs of another shape has made them.
+void Plan::follow_gradients() {
+  if (is_captured_) return;  // graphs write to fixed addresses
+  for (auto& before : gradients_before) {
+    if (before.place == nullptr) continue;
+    const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
+    auto* place = now.storage().unsafeGetStorageImpl();
+    if (place == before.place) continue;
+    if (now.scalar_type() != before.dtype || now.storage_offset() != before.offset ||
+        now.sizes() != at::IntArrayRef(before.sizes) || now.strides() != at::IntArrayRef(before.strides) ||
+        place->nbytes() != memories[before.memory].stand_in->nbytes()) {
+      continue;
+    }
+    const auto is_shared = [&](const GradientBefore& other) {
+      return &other != &before && other.place == before.place;
+    };
+    const auto is_in_use = [&](const Memory& memory) {
+      const auto* its =
+          memory.kind == MemoryKind::kExternal ? memory.recorded._unsafe_get_target() : memory.stand_in.get();
+      return its == place;
+    };
+    if (std::ranges::any_of(gradients_before, is_shared) || std::ranges::any_of(memories, is_in_use)) continue;
+    memories[before.memory].recorded = now.storage().getWeakStorageImpl();
+    before.place = place;
+  }
+}
+
 /// The message for a tensor that has lost its memory, or whose memory is gone.
 Stale Plan::replaced(const c10::StorageImpl* place) const {
   constexpr auto kMessage = "a tensor that the step uses{}, {}, was replaced by another one";
@@ -145,6 +173,7 @@ Stale Plan::replaced(const c10::StorageImpl* place) const {
 }
 
 Stale Plan::why_stale() {
+  follow_gradients();
   for (const auto& communication : communications) {
     if (auto reason = communication->why_stale(); !reason.empty()) return {reason};
   }

@@ -251,6 +251,35 @@ TEST(RecordedGradients, TheFirstOnesOfAParameterAreNotTakenForLaterOnes) {
   }
 }
 
+TEST(RecordedGradients, InputsOfSeveralShapesAreAccumulated) {
+  for (const bool clips : {false, true}) {
+    const auto train = [&](Trained& trained) {
+      nn::Sequential net(nn::Linear(8, 16), nn::Tanh(), nn::Linear(16, 4));
+      AdamW optimizer(*net);
+      std::vector<std::string> warnings;
+      {
+        Step step(trained,
+                  [&](const at::Tensor& x) {
+                    const auto loss = at::cross_entropy_loss(net->forward(x), x.argmax(1).remainder(4));
+                    loss.backward();
+                    if (clips) clip_grad_norm(optimizer.parameters(), {.max_norm = 0.1});
+                    return loss;
+                  },
+                  {.modules = {*net}, .warn = [&](const std::string& text) { warnings.push_back(text); }});
+        for (int i = 0; i < 120; ++i) {
+          step(at::randn({i % 7 < 3 ? 16 : 5, 8}));
+          if (i % 4 != 3) continue;
+          optimizer.step();
+          trained.keep(*net);
+          if (i % 8 == 3) optimizer.zero_grad();
+        }
+      }
+      EXPECT_THAT(warnings, testing::IsEmpty());
+    };
+    expect_alike(clips ? "clipped" : "added", train, 80);
+  }
+}
+
 TEST(RecordedGradients, AStepWhoseParametersAreAlwaysNewIsNotRecorded) {
   Small small;
   nn::Linear layer(nullptr);

@@ -20,6 +20,8 @@
 #include <numeric>
 #include <optional>
 
+#include "yoke/train/detail/for_avx2.h"
+
 namespace yoke::train::detail {
 namespace {
 
@@ -63,13 +65,6 @@ void relu(const float* x, int64_t size, float* to) {
 #endif
   for (; i < size; ++i) to[i] = 0.0F > x[i] ? 0.0F : x[i];
 }
-
-// Other loops are compiled for processors with AVX2, too.
-#ifdef __x86_64__
-#define YOKE_FOR_AVX2_TOO __attribute__((target_clones("avx2", "default")))
-#else
-#define YOKE_FOR_AVX2_TOO
-#endif
 
 YOKE_FOR_AVX2_TOO void threshold_backward(const float* gradient, const float* x, float threshold, int64_t size,
                                           float* to) {

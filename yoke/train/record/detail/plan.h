@@ -71,6 +71,11 @@ struct GradientBefore {
   at::Tensor parameter;
   bool is_defined = false;
   const c10::StorageImpl* place = nullptr;  ///< Its memory, if the plan reads it or writes to it.
+  // Set with `place`.
+  size_t memory = 0;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  int64_t offset = 0;
+  c10::SmallVector<int64_t, 4> sizes, strides;
 };
 
 /// A gradient that the step sets or drops before this call.
@@ -158,6 +163,7 @@ class Plan {
   caffe2::TypeMeta default_dtype = caffe2::TypeMeta::Make<float>();
 
  private:
+  void follow_gradients();
   bool keeps_gradients();
   Stale replaced(const c10::StorageImpl* place) const;
   void bind(at::TensorList inputs);

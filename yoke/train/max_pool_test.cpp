@@ -1,0 +1,173 @@
+#include "yoke/train/detail/max_pool.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/max_pool1d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_cpu_dispatch.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <regex>
+
+namespace yoke::train {
+namespace {
+
+using Sizes = std::vector<int64_t>;
+
+struct Case {
+  Sizes window{2, 2}, stride{2, 2}, padding{0, 0}, dilation{1, 1};
+  bool ceil_mode = false;
+};
+
+testing::AssertionResult are_same(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type()) {
+    return testing::AssertionFailure() << "other sizes, strides or types";
+  }
+  if (std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) return testing::AssertionSuccess();
+  const auto *of_a = static_cast<const uint8_t*>(a.const_data_ptr()),
+             *of_b = static_cast<const uint8_t*>(b.const_data_ptr());
+  const auto at = std::mismatch(of_a, of_a + a.nbytes(), of_b).first - of_a;
+  return testing::AssertionFailure() << "number " << at / a.itemsize() << " in memory differs";
+}
+
+/// Compares the operators that the dispatcher has with libtorch's kernels, bit by bit.
+void compare(const at::Tensor& x, const Case& c = {}) {
+  SCOPED_TRACE(testing::Message() << x.sizes() << x.strides() << x.scalar_type() << " window " << c.window << " stride "
+                                  << c.stride << " padding " << c.padding);
+  const auto [y, index] = at::max_pool2d_with_indices(x, c.window, c.stride, c.padding, c.dilation, c.ceil_mode);
+  const auto [their_y, their_index] =
+      at::cpu::max_pool2d_with_indices(x, c.window, c.stride, c.padding, c.dilation, c.ceil_mode);
+  ASSERT_TRUE(are_same(y, their_y));
+  ASSERT_TRUE(are_same(index, their_index));
+}
+
+/// Few different numbers, so that many are equal, and all that is special.
+at::Tensor numbers(at::IntArrayRef sizes, at::ScalarType type) {
+  using Limits = std::numeric_limits<double>;
+  auto x = at::randint(-2, 3, sizes, at::kDouble);
+  x.mul_(at::randint(0, 2, sizes, at::kDouble).mul_(2).sub_(1));  // also -0
+  const auto which = at::randint(0, 60, sizes);
+  x.masked_fill_(which == 0, Limits::infinity());
+  x.masked_fill_(which < 8, -Limits::infinity());
+  return x.to(type);
+}
+
+at::Tensor with_nan(at::Tensor x) {
+  return x.masked_fill_(at::randint(0, 20, x.sizes()) == 0, std::numeric_limits<double>::quiet_NaN());
+}
+
+class MaxPool : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(7); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, MaxPool, testing::Values(at::kFloat, at::kBFloat16, at::kDouble, at::kHalf),
+                         [](const auto& param) { return std::string(c10::toString(param.param)); });
+
+TEST(MaxPoolOfProgram, HasTheseLoops) {
+  const auto table =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::max_pool2d_with_indices", "").dumpComputedTable();
+  EXPECT_TRUE(std::regex_search(table, std::regex("\nCPU: registered at [^\n]*yoke/train/max_pool.cpp"))) << table;
+}
+
+TEST_P(MaxPool, SquaresOfAllWidths) {
+  for (int64_t width = 2; width <= 40; ++width) {
+    for (const int64_t height : {2, 3, 6}) {
+      compare(numbers({2, 3, height, width}, GetParam()));
+      compare(with_nan(numbers({2, 3, height, width}, GetParam())));
+    }
+  }
+}
+
+TEST_P(MaxPool, AllWindows) {
+  for (const int64_t window : {1, 2, 3, 4, 5, 7}) {
+    for (const int64_t other : {1, 2, 3, 5}) {
+      for (const int64_t stride : {1, 2, 3, 4}) {
+        for (const int64_t padding : {0, 1, 2}) {
+          if (2 * padding > std::min(window, other)) continue;
+          const Case c{.window = {window, other},
+                       .stride = {stride, stride == 3 ? 1 : stride},
+                       .padding = {padding, padding / 2}};
+          for (const int64_t width : {7, 8, 15, 21}) {
+            const auto x = numbers({2, 9, 11, width}, GetParam());
+            compare(x, c);
+            if (width != 21) continue;
+            compare(with_nan(x.clone()), c);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MaxPool, WhatLibtorchComputes) {
+  const auto x = numbers({2, 8, 9, 11}, GetParam());
+  compare(x, {.window = {3, 3}, .ceil_mode = true});
+  compare(x, {.window = {3, 3}, .dilation = {2, 2}});
+  compare(x, {.window = {2}, .stride = {}, .padding = {0}, .dilation = {1}});
+  compare(x[0]);
+  compare(x.contiguous(at::MemoryFormat::ChannelsLast));
+  compare(x.transpose(2, 3));
+  compare(x.narrow(3, 1, 9));
+  compare(x.permute({1, 0, 2, 3}));
+  compare(x.narrow(0, 0, 0));
+  compare(x.expand({2, 8, 9, 11}).narrow(1, 0, 1).expand({2, 5, 9, 11}));
+  compare(numbers({1, 1, 2, 2}, GetParam()));
+  compare(numbers({3, 5, 1, 1}, GetParam()), {.stride = {1, 1}, .padding = {1, 1}});
+  compare(numbers({4, 1, 6, 6}, GetParam()).contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST_P(MaxPool, LargeImagesOnSeveralThreads) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(4);
+  const auto x = with_nan(numbers({9, 16, 65, 67}, GetParam()));
+  for (const Case& c : {Case{}, Case{.window = {3, 3}, .padding = {1, 1}}}) {
+    compare(x, c);
+    compare(x.contiguous(at::MemoryFormat::ChannelsLast), c);
+  }
+  at::set_num_threads(threads);
+}
+
+TEST(MaxPoolOfProgram, GradientsAndOneDimensionArrive) {
+  auto x = at::randn({2, 3, 8, 8}).requires_grad_();
+  const auto y = at::max_pool2d(x, {2, 2});
+  y.sum().backward();
+  EXPECT_EQ(x.grad().sum().item<float>(), 2 * 3 * 4 * 4);
+  EXPECT_TRUE(at::equal((x.grad() * x.detach()).sum(), y.detach().sum()) ||
+              std::abs((x.grad() * x.detach()).sum().item<float>() - y.sum().item<float>()) < 1e-4);
+  const auto line = at::randn({2, 3, 21}).requires_grad_();
+  const auto pooled = at::max_pool1d(line, 3, 2, 1);
+  const auto expected =
+      std::get<0>(at::cpu::max_pool2d_with_indices(line.detach().unsqueeze(-2), {1, 3}, {1, 2}, {0, 1}));
+  EXPECT_TRUE(are_same(pooled.detach(), expected.squeeze(-2)));
+}
+
+TEST(MaxPoolOfProgram, ErrorsAreLibtorchs) {
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  const auto x = at::randn({1, 1, 4, 4});
+  for (const Case& c : {Case{.window = {2, 2, 2}}, Case{.window = {0, 2}}, Case{.stride = {0, 0}},
+                        Case{.padding = {2, 0}}, Case{.padding = {-1, 0}}, Case{.window = {5, 5}}}) {
+    const auto ours =
+        message([&] { at::max_pool2d_with_indices(x, c.window, c.stride, c.padding, c.dilation, c.ceil_mode); });
+    EXPECT_EQ(ours, message([&] {
+                at::cpu::max_pool2d_with_indices(x, c.window, c.stride, c.padding, c.dilation, c.ceil_mode);
+              }));
+    EXPECT_NE(ours, "");
+  }
+}
+
+}  // namespace
+}  // namespace yoke::train
