@@ -45,11 +45,24 @@ TEST_F(ClaimFolders, RunYokeIsPreferredToRunLock) {
 TEST_F(ClaimFolders, ClaimsInTwoFoldersAreAnError) {
   const auto result = script(
       "yoke claim --for 1h >/dev/null 2>&1 && mkdir -m 1777 /run/yoke || exit 98\n"
-      "yoke claim -- true; echo status $?\n"
+      "yoke claim -- true; echo status $?; yoke claims; echo and $?\n"
       "rmdir /run/yoke; yoke claims --json; mv /run/lock /run/old");
   EXPECT_THAT(result.out, HasSubstr("status 69"));
+  EXPECT_THAT(result.out, HasSubstr("and 0")) << "whoever looks is told";
   EXPECT_THAT(result.out, HasSubstr("\"pid\": ")) << "and still held";
   EXPECT_THAT(result.err, HasSubstr("devices are claimed in /run/lock"));
+}
+
+/// Anybody can write such a file, so it must not keep others from claiming.
+TEST_F(ClaimFolders, ClaimsOfOtherUsersInAnotherFolderAreTold) {
+  const auto result = script(
+      "mkdir -m 1777 /run/yoke && setpriv --reuid 61002 --regid 61002 --clear-groups sh -c '\n"
+      "exec 9>/run/lock/yoke-claim-61002-1-99bcce6ba8b4309d; flock 9; sleep 1000' & sleeper=$!\n"
+      "until [ -e /run/lock/yoke-claim-61002-1-99bcce6ba8b4309d ] && ! flock -n /run/lock/yoke-claim-61002-1-* true; "
+      "do :; done\n"
+      "yoke claim -- echo got; echo status $?; yoke claims; echo status $?; kill $sleeper");
+  EXPECT_THAT(result.out, AllOf(HasSubstr("got\nstatus 0"), Not(HasSubstr("status 69")))) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("warning: uid 61002 has a claim in /run/lock"), HasSubstr("/run/yoke")));
 }
 
 TEST_F(ClaimFolders, AWrongRunYokeIsNotPassedOver) {

@@ -205,6 +205,20 @@ TEST_F(ClaimReserve, ClaimsAreNotExtendedIntoOne) {
   EXPECT_EQ(run(as(kBob, {"release", "--mine"})).exit_code, 0);
 }
 
+TEST_F(ClaimReserve, ANumberThatSomebodyHasCopiedIsNotCancelledForAnother) {
+  const auto id = reserve(kAda, {"--start", "+1h", "--for", "1h"});
+  const auto forged = "yoke-reservation-" + std::to_string(kBob) + "-" + id;
+  const auto copy = "cat " + machine_.locks() + "/yoke-reservation-" + std::to_string(kAda) + "-" + id + " > " +
+                    machine_.locks() + "/" + forged;
+  ASSERT_EQ(run(ClaimMachine::as(kBob, {.argv = {"sh", "-c", copy}})).exit_code, 0);
+  const auto refused = run(as(0, {"reserve", "--cancel", id}));
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("2 reservations have the number"), HasSubstr(forged + " of uid 61002")));
+  EXPECT_EQ(run(as(0, {"reserve", "--cancel", forged})).exit_code, 0);
+  ASSERT_THAT(reservations(), SizeIs(1));
+  EXPECT_EQ(reservations()[0].at("user"), std::to_string(kAda));
+}
+
 TEST_F(ClaimReserve, OnlyItsUserAndRootCancelIt) {
   const auto first = reserve(kAda, {"--start", "+1h", "--for", "1h"});
   const auto second = reserve(kAda, {"--start", "+2h", "--for", "1h"});

@@ -65,17 +65,41 @@ int create_readable(int folder, const char* name, int flags) {
   return fd;
 }
 
-/// Whether somebody holds the lock of a file; false if it cannot be tried.
-bool is_held(const LockFolder& folder, const std::string& name) {
-  const auto fd = folder.open_existing(name);
-  return fd && flock(fd->value(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+struct HeldClaim {
+  std::string name;
+  uid_t uid = 0;  ///< Of the file's owner.
+};
+
+/// A claim that is held there; one of root or of this user, if there is one.
+std::optional<HeldClaim> find_held_claim(const LockFolder& folder) {
+  std::optional<HeldClaim> result;
+  for (const auto& name : folder.names(kNotePrefix)) {
+    struct stat status {};
+    const auto fd = folder.open_existing(name, 0, &status);
+    if (!fd || uid_in(name, kNotePrefix) != int64_t{status.st_uid}) continue;  // a name that pretends
+    if (flock(fd->value(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;
+    const bool is_trusted = status.st_uid == 0 || status.st_uid == geteuid();
+    if (!result || is_trusted) result = HeldClaim{name, status.st_uid};
+    if (is_trusted) break;
+  }
+  return result;
 }
 
-std::optional<std::string> find_held_claim(const LockFolder& folder) {
-  for (const auto& name : folder.names(std::string(kFilePrefix) + "claim-")) {
-    if (is_held(folder, name)) return name;
+/// Throws, or notes what to say about a claim in another folder.
+void judge(const HeldClaim& claim, const std::string& path, LockFolder& folder, FolderCheck check) {
+  const auto file = printable((std::filesystem::path(path) / claim.name).string());
+  const bool is_trusted = claim.uid == 0 || claim.uid == geteuid();
+  if (is_trusted && check == FolderCheck::kAll) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "devices are claimed in {} (by {}, {}) and would now be claimed in {}, so two users could get the same "
+                "one; let the claims in {} end, or set lock_directory in /etc/yoke/config.toml to it",
+                path, user_text(claim.uid), file, folder.path().string(), path);
   }
-  return std::nullopt;
+  folder.set_elsewhere(
+      fmt::format("{} has a claim in {}, but devices are claimed in {}, where it does not count: see with `yoke ps` "
+                  "what is used; root "
+                  "can remove {}",
+                  user_text(claim.uid), path, folder.path().string(), file));
 }
 
 constexpr std::array kAgreed = {"/run/yoke", "/run/lock", "/tmp"};
@@ -95,13 +119,8 @@ LockFolder find_agreed_folder(const SiteConfig& config, FolderCheck check) {
       found.emplace(path);
       continue;
     }
-    const auto claim =
-        found && is_right && check == FolderCheck::kAll ? find_held_claim(LockFolder(path)) : std::nullopt;
-    if (!claim) continue;
-    throw Error(ErrorCode::kFailedPrecondition,
-                "devices are claimed in {} (by {}) and would now be claimed in {}, so two users could get the same "
-                "one; let the claims in {} end, or set lock_directory in /etc/yoke/config.toml to it",
-                path, printable(*claim), found->path().string(), path);
+    if (!found || !is_right || check == FolderCheck::kOwn) continue;
+    if (const auto claim = find_held_claim(LockFolder(path))) judge(*claim, path, *found, check);
   }
   if (!found) {
     throw Error(ErrorCode::kNotFound,

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
@@ -33,6 +34,9 @@ class LockFolder {
 
   const std::filesystem::path& path() const { return path_; }
   bool is_of_root() const { return is_of_root_; }  ///< If not, it is this user's own.
+  /// Which claims are in another folder in which users may look for them, in a sentence; empty: none.
+  const std::string& elsewhere() const { return elsewhere_; }
+  void set_elsewhere(std::string text) { elsewhere_ = std::move(text); }
   std::filesystem::path path_of(std::string_view name) const { return path_ / name; }
 
   /// Opens a lock that all users share, for reading, which is enough for flock(). Creates it if it does not exist.
@@ -70,6 +74,7 @@ class LockFolder {
   std::filesystem::path path_;
   UniqueFd fd_;
   bool is_of_root_ = true;
+  std::string elsewhere_;
 };
 
 /// "ada", or "uid 1007" for a user without a name.
@@ -81,12 +86,13 @@ inline constexpr std::string_view kFilePrefix = "yoke-";
 /// The folder that all users of this machine agree on: that of the configuration, or else /run/yoke, or else /run/lock,
 /// or else /tmp. YOKE_CLAIM_DIR names a different one, for tests; where there is a site's file, only root may do that.
 /// The limits of a folder that is shared are those of root, so it is not used with a file of the user's own.
-/// kAll also looks for claims in the others of these folders.
+/// kAll also looks for claims in the others of these folders: those of root and of this user are an error, and those of
+/// other users, who may put there what they like, are in elsewhere(). With kTell all are there.
 ///
 /// Errors  kNotFound: there is none; those of LockFolder, since users who fell back would not agree with those who did
-///         not; kFailedPrecondition: devices are claimed in a second one of these folders; kPermissionDenied: a
-///         variable would lift limits.
-enum class FolderCheck { kAll, kOwn };
+///         not; kFailedPrecondition: root or this user has claimed devices in a second one of these folders;
+///         kPermissionDenied: a variable would lift limits.
+enum class FolderCheck { kAll, kTell, kOwn };
 LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment,
                             FolderCheck check = FolderCheck::kAll);
 

@@ -151,10 +151,13 @@ class InstallationCheck {
       if (!records) add("history", Status::kOk, "the history is with the locks, and is lost at a restart");
       auto folder = find_lock_folder(*config_, options_.environment);
       const auto path = folder.path().string();
+      const auto elsewhere = folder.elsewhere();
       // What is tried here must not become part of the history of these users.
       if (geteuid() == 0) records.emplace(scratch_.path());
       ledger_.emplace(std::move(folder), std::move(records));
       add("lock-folder", Status::kOk, fmt::format("{} belongs to root and has mode 1777", path));
+      if (!elsewhere.empty())
+        add("lock-files", Status::kWarn, elsewhere, "claims in two folders do not see each other");
       for (const auto& obstacle : ledger_->folder().obstacles()) {
         add("lock-files", Status::kFail, printable(obstacle),
             "until then, nobody is given that device, or claims wait longer");

@@ -1,6 +1,7 @@
 #include "yoke/claim/reserve.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -183,18 +184,25 @@ Reservation reserve(const Reservation& wanted, const Ledger& ledger, const SiteC
 }
 
 void cancel_reservation(const std::string& id, const LockFolder& records) {
-  const auto all = read_reservations(records);
-  const auto can_cancel = [](const Reservation& one) { return geteuid() == 0 || one.uid == int64_t{geteuid()}; };
-  auto found = std::ranges::find_if(all, [&](const auto& one) { return one.id() == id && can_cancel(one); });
-  if (found == all.end()) found = std::ranges::find(all, id, &Reservation::id);
-  if (found == all.end()) {
+  auto named = read_reservations(records);
+  std::erase_if(named, [&](const Reservation& one) { return one.id() != id && one.name != id; });
+  if (named.empty()) {
     throw Error(ErrorCode::kNotFound, "there is no reservation {}; `yoke reserve --list` lists them", printable(id));
   }
-  if (!can_cancel(*found)) {
+  const auto cannot_cancel = [](const Reservation& one) { return geteuid() != 0 && one.uid != int64_t{geteuid()}; };
+  auto mine = named;
+  std::erase_if(mine, cannot_cancel);
+  if (mine.empty()) {
     throw Error(ErrorCode::kPermissionDenied, "the reservation {} belongs to {}; only that user or root may cancel it",
-                id, printable(device::user_name(found->uid)));
+                printable(id), printable(device::user_name(named.front().uid)));
   }
-  records.remove(found->name);
+  if (mine.size() > 1) {  // whoever writes a file by hand may give it any number
+    std::vector<std::string> names;
+    for (const auto& one : mine) names.push_back(fmt::format("{} of {}", one.name, user_text(one.uid)));
+    throw Error(ErrorCode::kInvalidArgument, "{} reservations have the number {}: {}; give one of these names instead",
+                mine.size(), printable(id), printable(fmt::format("{}", fmt::join(names, ", "))));
+  }
+  records.remove(mine.front().name);
 }
 
 Time extend_claim(const HeldNote& held, std::chrono::seconds length, const Survey& survey, const Ledger& ledger,

@@ -20,8 +20,8 @@ inline constexpr const char* kDevice = "YOKE_DEVICE";
 inline constexpr const char* kPlug = "YOKE_PLUG";
 /// "0": collectives of CPU tensors use Gloo. Otherwise ranks of one host share memory for them.
 inline constexpr const char* kSharedMemory = "YOKE_SHARED_MEMORY";
-/// "0": max_pool2d of CPU tensors uses libtorch's kernels. Otherwise training programs have faster ones of yoke's own.
-inline constexpr const char* kMaxPool = "YOKE_MAX_POOL";
+/// "libtorch": all operators use libtorch's kernels. Otherwise training programs have some of yoke's own on a CPU.
+inline constexpr const char* kKernels = "YOKE_KERNELS";
 /// The folder of a torch, which has lib/libtorch_cpu.so. The build looks there first, and so does `yoke doctor`.
 inline constexpr const char* kTorchDir = "YOKE_TORCH_DIR";
 /// The folder for what scripts/setup downloads, in place of .deps in the repository.

@@ -5,12 +5,12 @@
 
 #include <cstdlib>
 
-#include "yoke/train/detail/max_pool.h"
+#include "yoke/train/detail/own_kernels.h"
 
 namespace yoke::train {
 namespace {
 
-[[maybe_unused]] const bool kHasOwnMaxPool = detail::replace_max_pool();
+[[maybe_unused]] const bool kHasOwnKernels = detail::replace_kernels();
 
 }  // namespace
 

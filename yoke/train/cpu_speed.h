@@ -1,7 +1,7 @@
 // yoke/train/cpu_speed.h -- settings of the process that make training on a CPU faster.
 //
-// A program that links these functions, or an optimizer, also has a faster kernel for max_pool2d on the CPU, with the
-// same bits as libtorch's (docs/optim.md).
+// A program that links these functions, or an optimizer, also has faster kernels for max_pool2d and dropout on the CPU,
+// with the same bits as libtorch's (docs/optim.md).
 #pragma once
 
 namespace yoke::train {

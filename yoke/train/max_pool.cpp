@@ -3,17 +3,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d_with_indices_cpu_dispatch.h>
-#include <c10/util/Exception.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <utility>
 
-#include "yoke/contract/variables.h"
+#include "yoke/train/detail/own_kernels.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -119,24 +115,6 @@ std::tuple<at::Tensor, at::Tensor> max_pool2d(const at::Tensor& given, at::IntAr
   });
   if (!is_done) return by_libtorch();
   return {y, index};
-}
-
-bool replace_max_pool() {
-  const auto* const wish = std::getenv(variable::kMaxPool);
-  if (wish != nullptr && std::string_view(wish) == "0") return false;
-  struct : c10::WarningHandler {
-    void process(const c10::Warning&) override {}
-  } quiet;  // libtorch warns of a kernel that is replaced
-  const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-  try {
-    // It is never destroyed: threads may use the kernel until the process ends.
-    static auto* const library =
-        new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
-    library->impl("max_pool2d_with_indices", &max_pool2d);
-  } catch (const c10::Error&) {
-    return false;  // a libtorch whose operator has other arguments keeps its kernel
-  }
-  return true;
 }
 
 }  // namespace yoke::train::detail

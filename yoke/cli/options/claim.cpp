@@ -45,7 +45,9 @@ ClaimSite open_claim_site(const Context& context, SiteUse use) {
   site::LeftOut left_out;
   auto site =
       keep::open_claim_site(context.environment, claim::FolderCheck::kAll, use == SiteUse::kLook ? &left_out : nullptr);
-  if (!site.mistake.empty()) std::cerr << speaker(context) << "warning: " << site.mistake << std::endl;
+  for (const auto& warning : {site.mistake, site.elsewhere}) {
+    if (!warning.empty()) std::cerr << speaker(context) << "warning: " << warning << std::endl;
+  }
   return site;
 }
 

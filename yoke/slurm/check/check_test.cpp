@@ -14,6 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 std::vector<Finding> findings_in(const std::string& text, const char* version = "") {
   const auto script = read_script("job.sh", text);
@@ -541,6 +542,13 @@ TEST(SlurmCheck, ReadsCommandLines) {
   EXPECT_THAT(rules({"sbatch", "--export-file", "job.sh"}), ElementsAre("script-as-value"));
   EXPECT_THAT(rules({"sbatch", "job.sh", "--nodes=2"}), ElementsAre("option-after-script"));
   EXPECT_THAT(rules({"sbatch", "job.sh", "--lr=2"}), IsEmpty());
+  const auto missing = [](const std::vector<std::string>& words) {
+    const auto script = read_command_line(words);
+    return check(
+        {.script = script, .version = {}, .site = nullptr, .is_command_line = true, .is_script_missing = true});
+  };
+  EXPECT_THAT(missing({"sbatch", "-n1", "none.sh"}), SizeIs(1));
+  EXPECT_THAT(missing({"sbatch", "-n1", ":", "-n2", "job.sh"}), IsEmpty()) << "the words after : are not looked at";
   EXPECT_THAT(rules({"srun", "-N1", "-n4", "--ntasks-per-node=2", "x"}), ElementsAre("tasks-per-node-ignored"));
   EXPECT_THAT(rules({"sbatch", "--wrap=hostname", "job.sh"}), ElementsAre("wrap-with-script"));
   EXPECT_THAT(rules({"sbatch", "-w", "n1,n2", "-N1", "job.sh"}), ElementsAre("nodelist-conflict"));

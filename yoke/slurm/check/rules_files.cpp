@@ -128,11 +128,14 @@ void check_late_options(const Subject& subject, Finder& finder) {
       if (!words[i].is_known() || !text.starts_with("--")) continue;
       const auto option = text.substr(2, text.find('=') == text.npos ? text.npos : text.find('=') - 2);
       if (find_option(kSbatch, option) == nullptr) continue;
+      const bool has_value = text.find('=') == text.npos && i + 1 < words.size() && words[i + 1].is_known() &&
+                             !words[i + 1].text.starts_with("-");
+      const auto value = has_value ? " " + words[i + 1].text : "";
       finder.add(
           words[i].line,
           fmt::format("{} comes after the script {}, so it is an argument of the script; sbatch does not read it", text,
                       words.front().text),
-          fmt::format("Write sbatch {} {}", text, words.front().text));
+          fmt::format("Write sbatch {}{} {}", text, value, words.front().text));
       break;
     }
   }
@@ -156,7 +159,7 @@ void check_no_script(const Subject& subject, Finder& finder) {
 void check_missing_script(const Subject& subject, Finder& finder) {
   if (!subject.is_script_missing || subject.script.commands.empty()) return;
   const auto words = program_words(subject.script.commands.front());
-  if (words.empty()) return;
+  if (words.empty() || words.front().text == ":") return;  // what follows is another component of the job
   finder.add(1, fmt::format("there is no file {}; sbatch says: Unable to open file {}", words.front().text,
                             words.front().text));
 }

@@ -81,8 +81,9 @@ class Planner {
     check_text("--job-name", request_.job_name);
     check_text("--output", request_.output);
     for (const auto& option : request_.options) {
+      const bool is_long = option.starts_with("--") && option.find(' ') >= option.find('=');
+      if (!is_long) refuse(fmt::format("--sbatch {}: give a long option, --NAME=VALUE", printable(option)));
       check_text("--sbatch", option);
-      if (!option.starts_with("--")) refuse(fmt::format("--sbatch {}: give a long option, --NAME=VALUE", option));
       check_option(option);
       if (is_memory_of_cpu_or_gpu(option) && !request_.memory.empty()) {
         refuse(fmt::format("--sbatch {}: --mem is given too, and Slurm takes one of them", option));

@@ -197,7 +197,9 @@ bool is_array_value(std::string_view text) {
     const auto dash = part.find('-');
     if (colon != part.npos && dash == part.npos) return false;
     const auto first = signed_whole(part.substr(0, dash));
-    const auto last = dash == part.npos ? first : signed_whole(part.substr(dash + 1));
+    // Slurm reads what is missing after the dash as 0.
+    const auto end = dash == part.npos ? "" : part.substr(dash + 1);
+    const auto last = dash == part.npos ? first : end.empty() ? std::optional<int64_t>(0) : signed_whole(end);
     if (!first || !last || *last < *first) return false;
   }
   return true;

@@ -1,13 +1,7 @@
-// yoke/train/detail/max_pool.h -- max pooling of images on a CPU, with the values, indices and bits of libtorch's.
-//
-// libtorch 2.11 to 2.15 compares one number after the other if channels are planes (NCHW), with a branch for each that
-// a processor cannot predict: 5 ns for each number of the input.
+// yoke/train/detail/max_pool.h -- loops for max pooling of images, with the values, indices and bits of libtorch's.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <tuple>
 
 namespace yoke::train::detail {
 
@@ -32,14 +26,5 @@ struct MaxPool {
 bool pool_planes(const MaxPool& pool, const float* x, int64_t num_planes, float* y, int64_t* index);
 /// The same for bfloat16, of which these are the bits.
 bool pool_planes(const MaxPool& pool, const uint16_t* x, int64_t num_planes, uint16_t* y, int64_t* index);
-
-/// The operator max_pool2d_with_indices on a CPU, with these loops where they can be used, and libtorch's kernel
-/// elsewhere.
-std::tuple<at::Tensor, at::Tensor> max_pool2d(const at::Tensor& x, at::IntArrayRef window, at::IntArrayRef stride,
-                                              at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode);
-
-/// Gives libtorch this function as its kernel for CPUs, unless the environment says YOKE_MAX_POOL=0. Each program that
-/// links an optimizer or cpu_speed.cpp does it before main, because threads read the table of kernels without a lock.
-bool replace_max_pool();
 
 }  // namespace yoke::train::detail

@@ -72,6 +72,11 @@ at::Tensor flat_memory(const at::Tensor& tensor) {
   return flat;
 }
 
+bool GradientBefore::has_layout_of(const at::Tensor& tensor) const {
+  return tensor.scalar_type() == dtype && tensor.storage_offset() == offset &&
+         tensor.sizes() == at::IntArrayRef(sizes) && tensor.strides() == at::IntArrayRef(strides);
+}
+
 bool Plan::fits(at::TensorList given) const {
   if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode || autocast_state() != autocast ||
       c10::get_default_dtype() != default_dtype) {
@@ -131,11 +136,7 @@ void Plan::follow_gradients() {
     const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
     auto* place = now.storage().unsafeGetStorageImpl();
     if (place == before.place) continue;
-    if (now.scalar_type() != before.dtype || now.storage_offset() != before.offset ||
-        now.sizes() != at::IntArrayRef(before.sizes) || now.strides() != at::IntArrayRef(before.strides) ||
-        place->nbytes() != memories[before.memory].stand_in->nbytes()) {
-      continue;
-    }
+    if (!before.has_layout_of(now) || place->nbytes() != memories[before.memory].stand_in->nbytes()) continue;
     const auto is_shared = [&](const GradientBefore& other) {
       return &other != &before && other.place == before.place;
     };
@@ -205,7 +206,9 @@ Stale Plan::why_stale() {
   for (const auto& before : gradients_before) {
     if (before.place == nullptr) continue;
     const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
-    if (now.storage().unsafeGetStorageImpl() != before.place) return replaced(before.place);
+    if (now.storage().unsafeGetStorageImpl() != before.place || !before.has_layout_of(now)) {
+      return replaced(before.place);
+    }
   }
   if (keeps_gradients()) {
     return {"the program keeps a gradient of the step before, which a replay would overwrite; keep a clone() of it"};

@@ -76,6 +76,8 @@ struct GradientBefore {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   int64_t offset = 0;
   c10::SmallVector<int64_t, 4> sizes, strides;
+
+  bool has_layout_of(const at::Tensor& tensor) const;
 };
 
 /// A gradient that the step sets or drops before this call.
