@@ -67,6 +67,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     if (!why_not_.empty()) return;
   }
   forget_unchanged_gradients();
+  move_found_gradients();
   std::erase_if(plan_.watched, [](const auto& watched) { return watched.tensor.use_count() == 0; });
   for (auto& watched : plan_.watched) {
     const auto* tensor = watched.tensor._unsafe_get_target();
@@ -169,6 +170,25 @@ void Recorder::forget_unchanged_gradients() {
   visit([&](std::vector<GradientAt>& gradients) {
     std::erase_if(gradients, [&](const GradientAt& at) { return before.contains(at.parameter.unsafeGetTensorImpl()); });
   });
+}
+
+/// A gradient that is, at some call or in the end, the tensor that was there before, is a different one in each replay.
+void Recorder::move_found_gradients() {
+  std::unordered_map<const c10::TensorImpl*, size_t> before;
+  for (size_t i = 0; i < gradients_before_.size(); ++i) {
+    if (gradients_before_[i].gradient.defined())
+      before.emplace(gradients_before_[i].parameter.unsafeGetTensorImpl(), i);
+  }
+  const auto move = [&](std::vector<GradientAt>& gradients, std::vector<size_t>& found) {
+    std::erase_if(gradients, [&](const GradientAt& at) {
+      const auto known = before.find(at.parameter.unsafeGetTensorImpl());
+      if (known == before.end() || !at.gradient.is_same(gradients_before_[known->second].gradient)) return false;
+      found.push_back(known->second);
+      return true;
+    });
+  };
+  for (auto& call : plan_.calls) move(call.gradients, call.found);
+  move(plan_.gradients_after, plan_.found_after);
 }
 
 /// The last call that uses each memory.

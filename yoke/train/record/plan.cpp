@@ -145,9 +145,30 @@ void Plan::follow_gradients() {
           memory.kind == MemoryKind::kExternal ? memory.recorded._unsafe_get_target() : memory.stand_in.get();
       return its == place;
     };
-    if (std::ranges::any_of(gradients_before, is_shared) || std::ranges::any_of(memories, is_in_use)) continue;
+    // Of a gradient that the step makes another tensor of, the plan has that one.
+    const auto is_of_it = [&](const GradientAt& at) {
+      return at.gradient.defined() && at.gradient.storage().unsafeGetStorageImpl() == before.place;
+    };
+    const auto has_it = [&](const RecordedCall& call) { return std::ranges::any_of(call.gradients, is_of_it); };
+    if (std::ranges::any_of(gradients_before, is_shared) || std::ranges::any_of(memories, is_in_use) ||
+        std::ranges::any_of(gradients_after, is_of_it) || std::ranges::any_of(calls, has_it)) {
+      continue;
+    }
     memories[before.memory].recorded = now.storage().getWeakStorageImpl();
     before.place = place;
+  }
+}
+
+void Plan::find_gradients() {
+  const auto has_found = [](const RecordedCall& call) { return !call.found.empty(); };
+  if (found_after.empty() && std::ranges::none_of(calls, has_found)) return;
+  for (const auto& before : gradients_before) found_.push_back(before.parameter.unsafeGetTensorImpl()->grad());
+}
+
+void Plan::set_found(const std::vector<size_t>& found) const {
+  for (const auto i : found) {
+    auto& now = gradients_before[i].parameter.unsafeGetTensorImpl()->mutable_grad();
+    if (!now.is_same(found_[i])) now = found_[i];
   }
 }
 
@@ -235,6 +256,7 @@ void Plan::bind(at::TensorList given) {
 void Plan::run(RecordedCall& call) {
   if (!call.op) {
     set_gradients(call.gradients);
+    set_found(call.found);
     call.host.run(call.host.tensors);
     return;
   }
@@ -349,6 +371,7 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
   } else {
     bind(given);
   }
+  find_gradients();
   bool mode = c10::GradMode::is_enabled();
   const c10::AutoGradMode restored(mode);
   size_t next = 0;
@@ -365,10 +388,13 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
       release_after(call);
     }
   } catch (...) {
+    found_.clear();
     leave_gradients(next);
     throw;
   }
   set_gradients(gradients_after);
+  set_found(found_after);
+  found_.clear();
 
   std::vector<at::Tensor> results;
   results.reserve(outputs.size());

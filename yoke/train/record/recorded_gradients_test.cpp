@@ -280,6 +280,82 @@ TEST(RecordedGradients, InputsOfSeveralShapesAreAccumulated) {
   }
 }
 
+/// Two steps of one batch, and one that also steps the optimizer and drops the gradients.
+TEST(RecordedGradients, TheLastStepOfAnAccumulationDropsThem) {
+  for (const bool clips : {false, true}) {
+    for (const bool checks : {false, true}) {
+      const auto train = [&](Trained& trained) {
+        nn::Linear net(8, 4);
+        AdamW optimizer(*net);
+        std::vector<std::string> warnings;
+        const auto loss_of = [&](const at::Tensor& x) {
+          const auto loss = at::cross_entropy_loss(net->forward(x), x.argmax(1).remainder(4));
+          loss.backward();
+          return loss;
+        };
+        const auto last_step = [&](const at::Tensor& x) {
+          const auto loss = loss_of(x);
+          if (clips) clip_grad_norm(optimizer.parameters(), {.max_norm = 0.1});
+          optimizer.step();
+          optimizer.zero_grad();
+          return loss;
+        };
+        {
+          const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+          Step step(trained, loss_of, {.check = checks, .warn = warn});
+          Step last(trained, last_step, {.check = checks, .warn = warn});
+          for (int i = 0; i < 60; ++i) {
+            (i % 3 < 2 ? step : last)(some_input());
+            trained.keep(*net);
+          }
+        }
+        EXPECT_THAT(warnings, testing::IsEmpty());
+      };
+      expect_alike(clips ? "clipped" : "added", train, 40);
+    }
+  }
+}
+
+TEST(RecordedGradients, OtherTensorsThatTheProgramPutsThereAreNoticed) {
+  enum class Other { kViews, kSwapped, kMadeByABackward, kCopied };
+  for (const auto other : {Other::kViews, Other::kSwapped, Other::kMadeByABackward, Other::kCopied}) {
+    for (const bool zeroes : {false, true}) {
+      const auto train = [&](Trained& trained) {
+        nn::Linear net(4, 4), twin(4, 4);
+        const auto flat = at::ones({2, 16});
+        const auto view = [&](int64_t i) { return flat[i].view({4, 4}); };
+        net->weight.mutable_grad() = view(0);
+        twin->weight.mutable_grad() = view(1);
+        {
+          Step step(trained,
+                    [&](const at::Tensor& x) {
+                      if (zeroes) net->zero_grad(/*set_to_none=*/false);
+                      const auto loss = at::mse_loss(twin->forward(net->forward(x)), x);
+                      loss.backward();
+                      return loss;
+                    },
+                    {.check = false});
+          for (int i = 0; i < 40; ++i) {
+            if (i == 7) {
+              if (other == Other::kViews) net->weight.mutable_grad() = view(1).t();
+              if (other == Other::kSwapped) std::swap(net->weight.mutable_grad(), twin->weight.mutable_grad());
+              if (other == Other::kCopied) net->weight.mutable_grad() = net->weight.grad().clone();
+              if (other == Other::kMadeByABackward) {
+                net->zero_grad();
+                net->forward(at::ones({3, 4})).sum().backward();
+              }
+            }
+            step(at::randn({5, 4}));
+            trained.keep(*net);
+            trained.keep(*twin);
+          }
+        }
+      };
+      expect_alike(std::to_string(static_cast<int>(other)), train, 20);
+    }
+  }
+}
+
 TEST(RecordedGradients, AStepWhoseParametersAreAlwaysNewIsNotRecorded) {
   Small small;
   nn::Linear layer(nullptr);

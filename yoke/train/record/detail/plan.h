@@ -58,6 +58,7 @@ struct RecordedCall {
   bool grad_mode = false;
   HostCall host;
   std::vector<GradientAt> gradients;  ///< Those that a host call finds.
+  std::vector<size_t> found;          ///< Those of gradients_before that a host call finds as the step has found them.
   // Found when the recording is complete.
   std::vector<size_t> releases;  ///< Memories that no later call reads.
   std::function<void()> direct;  ///< If set, it takes the place of the operator (kernels.h).
@@ -154,6 +155,7 @@ class Plan {
   std::vector<OutputSpec> outputs;
   std::vector<GradientBefore> gradients_before;
   std::vector<GradientAt> gradients_after;       ///< Those that differ from the ones before.
+  std::vector<size_t> found_after;               ///< Those of gradients_before that are there again after the step.
   std::vector<GradientChange> gradient_changes;  ///< In the order of calls.
   std::vector<at::Generator> generators;         ///< Those from which the step draws.
   std::vector<Leaf> leaves;
@@ -166,6 +168,8 @@ class Plan {
 
  private:
   void follow_gradients();
+  void find_gradients();
+  void set_found(const std::vector<size_t>& found) const;
   bool keeps_gradients();
   Stale replaced(const c10::StorageImpl* place) const;
   void bind(at::TensorList inputs);
@@ -177,6 +181,7 @@ class Plan {
 
   torch::jit::Stack stack_;
   std::vector<MadeGradient> made_gradients_;
+  std::vector<at::Tensor> found_;  ///< While a replay runs, the gradients that were there when it began.
   bool has_counted_uses_ = false, is_captured_ = false;
   std::vector<at::Tensor> own_inputs_;  ///< Of a plan with graphs: the memory of each input, as one dimension.
 };

@@ -65,6 +65,7 @@ class Recorder final : public StepRecording {
   void watch(const at::Tensor& tensor);
   void draw_from(const at::Generator& generator);
   void forget_unchanged_gradients();
+  void move_found_gradients();
   std::vector<size_t> last_uses() const;
   void stop();
 
