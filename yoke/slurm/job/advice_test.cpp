@@ -293,6 +293,10 @@ TEST(SlurmReport, TakesTheAccountsWhereThereAreNoSamples) {
   EXPECT_EQ(report.cpu_percent, 25);
   EXPECT_EQ(report.cpu_source, "Slurm");
   EXPECT_EQ(report.gpu_percent, std::nullopt);
+  first.job.state = "RESIZING";
+  evidence.accounts = {first, last};
+  EXPECT_EQ(make_report(evidence).earlier_runs, std::nullopt) << "the job went on with fewer nodes";
+  EXPECT_EQ(make_report(evidence).job.num_restarts, 0);
   EXPECT_THAT(report.unknown,
               testing::Contains(HasSubstr("the use of the GPUs is not known: the job was not sampled")));
   EXPECT_THAT(report.unknown, testing::Contains(HasSubstr("energy is not known")));

@@ -23,7 +23,9 @@ Job job_of(const Evidence& evidence) {
   }
   if (!evidence.accounts.empty()) {
     auto job = evidence.accounts.back().job;
-    job.num_restarts = std::max(job.num_restarts, static_cast<int64_t>(evidence.accounts.size()) - 1);
+    const auto is_whole = [](const Account& one) { return one.job.state != "RESIZING"; };  // else a part of a run
+    const auto num_runs = std::ranges::count_if(evidence.accounts, is_whole);
+    job.num_restarts = std::max(job.num_restarts, static_cast<int64_t>(num_runs) - 1);
     return job;
   }
   // Samples may be of some nodes, of visible GPUs and of a part of the time, so they do not say how much the job has.
@@ -57,6 +59,7 @@ void add_times(UseReport& report, const Evidence& evidence) {
   if (account_of_run(evidence) == nullptr) runs.push_back(report.job);
   for (size_t i = 1; i < runs.size(); ++i) {
     const auto& run = runs[i];
+    if (runs[i - 1].state == "RESIZING") continue;  // the same run, with other nodes
     // Of a run that waits, the start is what Slurm expects. The pause after a restart is lost as well.
     const auto until = run.is_waiting() ? evidence.now : run.started;
     if (run.submitted && until) {

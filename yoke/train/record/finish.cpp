@@ -56,14 +56,16 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
                       "torch::autograd::grad()",
                       describe(leaf)));
     }
-    plan_.leaves.push_back(
-        {.tensor = leaf, .place = leaf.storage().unsafeGetStorageImpl(), .num_hooks = num_hooks(leaf)});
+    plan_.leaves.push_back({.parameter = leaf,
+                            .place = leaf.storage().unsafeGetStorageImpl(),
+                            .num_hooks = num_hooks(*leaf.unsafeGetTensorImpl())});
     note_gradient_after(leaf);
     if (!why_not_.empty()) return;
   }
   for (const auto& [parameter, gradient] : gradients_before_) {  // zero_grad() of a module is no operator
-    if (known_leaves_.contains(parameter.unsafeGetTensorImpl()) || parameter.grad().is_same(gradient)) continue;
-    note_gradient_after(parameter);
+    const bool is_known = known_leaves_.contains(parameter.get());
+    if (is_known || parameter.is_gone() || parameter.get()->grad().is_same(gradient)) continue;
+    note_gradient_after(parameter.tensor());
     if (!why_not_.empty()) return;
   }
   forget_unchanged_gradients();
@@ -155,7 +157,7 @@ void Recorder::note_gradient_after(const at::Tensor& parameter) {
 void Recorder::forget_unchanged_gradients() {
   std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> before;
   for (const auto& [parameter, gradient] : gradients_before_) {
-    before.emplace(parameter.unsafeGetTensorImpl(), gradient.unsafeGetTensorImpl());
+    before.emplace(parameter.get(), gradient.unsafeGetTensorImpl());
   }
   const auto visit = [&](const auto& function) {
     for (auto& call : plan_.calls) function(call.gradients);
@@ -163,12 +165,12 @@ void Recorder::forget_unchanged_gradients() {
   };
   visit([&](const std::vector<GradientAt>& gradients) {
     for (const auto& [parameter, gradient] : gradients) {
-      const auto found = before.find(parameter.unsafeGetTensorImpl());
+      const auto found = before.find(parameter.get());
       if (found != before.end() && found->second != gradient.unsafeGetTensorImpl()) before.erase(found);
     }
   });
   visit([&](std::vector<GradientAt>& gradients) {
-    std::erase_if(gradients, [&](const GradientAt& at) { return before.contains(at.parameter.unsafeGetTensorImpl()); });
+    std::erase_if(gradients, [&](const GradientAt& at) { return before.contains(at.parameter.get()); });
   });
 }
 
@@ -176,12 +178,11 @@ void Recorder::forget_unchanged_gradients() {
 void Recorder::move_found_gradients() {
   std::unordered_map<const c10::TensorImpl*, size_t> before;
   for (size_t i = 0; i < gradients_before_.size(); ++i) {
-    if (gradients_before_[i].gradient.defined())
-      before.emplace(gradients_before_[i].parameter.unsafeGetTensorImpl(), i);
+    if (gradients_before_[i].gradient.defined()) before.emplace(gradients_before_[i].parameter.get(), i);
   }
   const auto move = [&](std::vector<GradientAt>& gradients, std::vector<size_t>& found) {
     std::erase_if(gradients, [&](const GradientAt& at) {
-      const auto known = before.find(at.parameter.unsafeGetTensorImpl());
+      const auto known = before.find(at.parameter.get());
       if (known == before.end() || !at.gradient.is_same(gradients_before_[known->second].gradient)) return false;
       found.push_back(known->second);
       return true;
@@ -211,7 +212,7 @@ std::vector<size_t> Recorder::last_uses() const {
   // A gradient stays until its parameter gets another one, for the case that a call before that fails.
   std::unordered_map<const c10::TensorImpl*, size_t> gradients;
   for (const auto& [call, at] : plan_.gradient_changes) {
-    const auto* parameter = at.parameter.unsafeGetTensorImpl();
+    const auto* parameter = at.parameter.get();
     const auto former = gradients.find(parameter);
     if (former != gradients.end()) last_use[former->second] = std::max(last_use[former->second], call - 1);
     if (former != gradients.end()) gradients.erase(former);

@@ -39,7 +39,8 @@ at::Tensor over(c10::Storage storage, const at::Tensor& like, int64_t offset) {
 
 void set_gradients(const std::vector<GradientAt>& gradients) {
   for (const auto& [parameter, gradient] : gradients) {
-    auto& now = parameter.unsafeGetTensorImpl()->mutable_grad();
+    if (parameter.is_gone()) continue;
+    auto& now = parameter.get()->mutable_grad();
     if (!now.is_same(gradient)) now = gradient;
   }
 }
@@ -93,9 +94,14 @@ bool Plan::fits(at::TensorList given) const {
   }
   return std::ranges::all_of(gradients_before,
                              [](const GradientBefore& before) {
-                               return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.is_defined;
+                               return before.parameter.is_gone() ||
+                                      before.parameter.get()->grad().defined() == before.is_defined;
                              }) &&
          std::ranges::all_of(communications, [](const auto& communication) { return communication->fits(); });
+}
+
+bool Plan::has_lost_parameter() const {
+  return std::ranges::any_of(leaves, [](const Leaf& leaf) { return leaf.parameter.is_gone(); });
 }
 
 /// Whether the program keeps a gradient of the last replay, which the next one would overwrite.
@@ -118,7 +124,7 @@ bool Plan::keeps_gradients() {
   }
   return std::ranges::any_of(made_gradients_, [](const MadeGradient& made) {
     const auto& [parameter, gradient] = made.at;
-    const auto& now = parameter.unsafeGetTensorImpl()->grad();
+    const auto& now = parameter.get()->grad();
     const bool is_parameters = now.is_same(gradient);
     // zero_grad(false) of a module gives the parameter another tensor over the same memory.
     const bool is_alias = !is_parameters && now.defined() && now.use_count() == 1 && now.is_alias_of(gradient);
@@ -132,8 +138,8 @@ bool Plan::keeps_gradients() {
 void Plan::follow_gradients() {
   if (is_captured_) return;  // graphs write to fixed addresses
   for (auto& before : gradients_before) {
-    if (before.place == nullptr) continue;
-    const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
+    if (before.place == nullptr || before.parameter.is_gone()) continue;
+    const auto& now = before.parameter.get()->grad();
     auto* place = now.storage().unsafeGetStorageImpl();
     if (place == before.place) continue;
     if (!before.has_layout_of(now) || place->nbytes() != memories[before.memory].stand_in->nbytes()) continue;
@@ -162,12 +168,13 @@ void Plan::follow_gradients() {
 void Plan::find_gradients() {
   const auto has_found = [](const RecordedCall& call) { return !call.found.empty(); };
   if (found_after.empty() && std::ranges::none_of(calls, has_found)) return;
-  for (const auto& before : gradients_before) found_.push_back(before.parameter.unsafeGetTensorImpl()->grad());
+  for (const auto& before : gradients_before) found_.push_back(before.parameter.get()->grad());
 }
 
 void Plan::set_found(const std::vector<size_t>& found) const {
   for (const auto i : found) {
-    auto& now = gradients_before[i].parameter.unsafeGetTensorImpl()->mutable_grad();
+    if (gradients_before[i].parameter.is_gone()) continue;
+    auto& now = gradients_before[i].parameter.get()->mutable_grad();
     if (!now.is_same(found_[i])) now = found_[i];
   }
 }
@@ -184,7 +191,9 @@ Stale Plan::replaced(const c10::StorageImpl* place) const {
                         fmt::format("{} [{}]", c10::toString(then.dtype), fmt::join(then.sizes, ", ")))};
   }
   for (const auto& leaf : leaves) {
-    if (leaf.place == place) return {fmt::format(kMessage, "", describe(leaf.tensor))};
+    if (leaf.place == place && !leaf.parameter.is_gone()) {
+      return {fmt::format(kMessage, "", describe(leaf.parameter.tensor()))};
+    }
   }
   for (const auto& memory : memories) {
     if (memory.kind != MemoryKind::kExternal || memory.recorded._unsafe_get_target() != place) continue;
@@ -209,9 +218,10 @@ Stale Plan::why_stale() {
     if (owner.expired()) return {"its optimizer was replaced by another one"};
   }
   for (const auto& leaf : leaves) {
-    if (leaf.tensor.storage().unsafeGetStorageImpl() != leaf.place) return replaced(leaf.place);
-    if (num_hooks(leaf.tensor) != leaf.num_hooks) {
-      return {fmt::format("hooks of a parameter, {}, were added or removed", describe(leaf.tensor))};
+    if (leaf.parameter.is_gone()) return replaced(leaf.place);
+    if (leaf.parameter.get()->unsafe_storage().unsafeGetStorageImpl() != leaf.place) return replaced(leaf.place);
+    if (num_hooks(*leaf.parameter.get()) != leaf.num_hooks) {
+      return {fmt::format("hooks of a parameter, {}, were added or removed", describe(leaf.parameter.tensor()))};
     }
   }
   for (const auto& then : watched) {
@@ -225,8 +235,8 @@ Stale Plan::why_stale() {
     }
   }
   for (const auto& before : gradients_before) {
-    if (before.place == nullptr) continue;
-    const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
+    if (before.place == nullptr || before.parameter.is_gone()) continue;
+    const auto& now = before.parameter.get()->grad();
     if (now.storage().unsafeGetStorageImpl() != before.place || !before.has_layout_of(now)) {
       return replaced(before.place);
     }
@@ -293,14 +303,15 @@ void Plan::run(RecordedCall& call) {
 /// Sets gradients as the step has them before a call that fails. They are copies, because the next replay writes to the
 /// memory of this one.
 void Plan::leave_gradients(size_t call) const {
-  std::vector<at::Tensor> changed;
+  std::vector<c10::TensorImpl*> changed;
   for (const auto& [its_call, at] : gradient_changes) {
     if (its_call > call) break;
-    at.parameter.unsafeGetTensorImpl()->mutable_grad() = at.gradient;
-    changed.push_back(at.parameter);
+    if (at.parameter.is_gone()) continue;
+    at.parameter.get()->mutable_grad() = at.gradient;
+    changed.push_back(at.parameter.get());
   }
-  for (const auto& parameter : changed) {
-    auto& gradient = parameter.unsafeGetTensorImpl()->mutable_grad();
+  for (auto* parameter : changed) {
+    auto& gradient = parameter->mutable_grad();
     if (!gradient.defined()) continue;
     const auto* place = gradient.storage().unsafeGetStorageImpl();
     const auto is_its = [&](const Memory& memory) { return memory.stand_in.get() == place; };

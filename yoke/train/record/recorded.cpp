@@ -94,6 +94,7 @@ struct RecordedBase::Impl {
   std::vector<at::Tensor> check(Entry& entry, at::TensorList inputs, Call step);
   bool is_due(const Entry& entry);
   bool add_parameter(const at::Tensor& parameter);  ///< Whether it was not known.
+  std::vector<at::Tensor> living_parameters();
   void give_up(const std::string& reason);
   void stop(const std::string& reason);
 
@@ -101,7 +102,7 @@ struct RecordedBase::Impl {
   std::optional<detail::ModuleModes> modes;
   std::map<c10::DeviceIndex, std::unique_ptr<dist::GraphMaker>> graph_makers;
   std::list<Entry> entries;
-  std::vector<at::Tensor> parameters;  ///< All that a recording has found, and those of the modules.
+  std::vector<detail::Parameter> parameters;  ///< All that a recording has found, and those of the modules.
   std::unordered_set<const c10::TensorImpl*> known_parameters;
   std::string why_not;
   int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
@@ -128,6 +129,19 @@ bool RecordedBase::Impl::add_parameter(const at::Tensor& parameter) {
   const bool is_new = known_parameters.insert(parameter.unsafeGetTensorImpl()).second;
   if (is_new) parameters.push_back(parameter);
   return is_new;
+}
+
+std::vector<at::Tensor> RecordedBase::Impl::living_parameters() {
+  std::vector<at::Tensor> living;
+  std::erase_if(parameters, [&](const detail::Parameter& parameter) {
+    if (parameter.is_gone()) {
+      known_parameters.erase(parameter.get());
+      return true;
+    }
+    living.push_back(parameter.tensor());
+    return false;
+  });
+  return living;
 }
 
 /// Null on the CPU, and on a device that has no graphs.
@@ -162,7 +176,7 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
     modes->find_modules();
     for (const auto& parameter : modes->parameters()) add_parameter(parameter);
   }
-  recorder.note_gradients(parameters);
+  recorder.note_gradients(living_parameters());
   const auto modes_before = modes ? modes->now() : std::vector<double>();
   const auto stand_ins = recorder.add_inputs(inputs);
   auto results = step(stand_ins);
@@ -295,7 +309,8 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
   if (num_calls++ < options.warm_up) return record(inputs, step, /*keep=*/false);
   const auto* modes_now = modes ? &modes->now() : nullptr;
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    if (!entry->plan.fits(inputs) || (modes && entry->modes != *modes_now)) continue;
+    const bool fits = entry->plan.fits(inputs) && !(modes && entry->modes != *modes_now);
+    if (!fits && !entry->plan.has_lost_parameter()) continue;
     if (const auto [reason, is_gradient] = entry->plan.why_stale(); !reason.empty()) {
       num_in_vain = entry->num_replays < kFewReplays ? num_in_vain + 1 : 0;
       if (num_in_vain == kMaxInVain) {

@@ -356,6 +356,34 @@ TEST(RecordedGradients, OtherTensorsThatTheProgramPutsThereAreNoticed) {
   }
 }
 
+/// A plan that kept the old network would train that one.
+TEST(RecordedGradients, ANetworkWithoutOptimizerThatIsReplacedIsNoticed) {
+  const auto train = [&](Trained& trained) {
+    std::vector<std::string> warnings;
+    nn::Linear net(8, 4);
+    c10::weak_intrusive_ptr<c10::TensorImpl> old(net->weight.getIntrusivePtr());
+    {
+      Step step(trained,
+                [&](const at::Tensor& x) {
+                  const auto loss = at::cross_entropy_loss(net->forward(x), x.argmax(1).remainder(4));
+                  loss.backward();
+                  return loss;
+                },
+                {.check = false, .warn = [&](const std::string& text) { warnings.push_back(text); }});
+      for (int i = 0; i < 40; ++i) {
+        if (i == 13) net = nn::Linear(8, 4);
+        EXPECT_EQ(old.expired(), i >= 13) << "the recording keeps it";
+        step(some_input());
+        trained.keep(*net);
+      }
+    }
+    EXPECT_LE(warnings.size(), 1);
+    if (trained.is_recorded)
+      EXPECT_THAT(warnings, testing::Contains(testing::HasSubstr("was replaced by another one")));
+  };
+  expect_alike("replaced", train, 30);
+}
+
 TEST(RecordedGradients, AStepWhoseParametersAreAlwaysNewIsNotRecorded) {
   Small small;
   nn::Linear layer(nullptr);

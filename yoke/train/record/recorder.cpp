@@ -482,11 +482,12 @@ void Recorder::call(HostCall host) {
     }
   }
   host.run(host.tensors);
+  host.parameters.clear();  // the plan must not keep them
   push(std::move(call), std::move(host));
 }
 
-size_t num_hooks(const at::Tensor& tensor) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+size_t num_hooks(const c10::TensorImpl& tensor) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
   if (meta == nullptr || !meta->cpp_hooks_list_) return 0;
   return static_cast<size_t>(std::ranges::count_if(*meta->cpp_hooks_list_, [](const auto& hook) { return !!hook; }));
 }

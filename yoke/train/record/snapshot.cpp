@@ -64,8 +64,7 @@ Snapshot::Snapshot(const Plan& plan, at::TensorList inputs) {
     for (const auto& tensor : call.host.written()) save(tensor.storage(), tensor.scalar_type());
   }
   for (const auto& leaf : plan.leaves) {
-    const auto& parameter = leaf.tensor;
-    gradients_.push_back({parameter, parameter.unsafeGetTensorImpl()->grad()});
+    gradients_.push_back({leaf.parameter, leaf.parameter.get()->grad()});
     gradient_values_.push_back(gradients_.back().gradient.defined() ? gradients_.back().gradient.clone()
                                                                     : at::Tensor());
   }
@@ -76,7 +75,7 @@ Snapshot::Snapshot(const Plan& plan, at::TensorList inputs) {
 void Snapshot::restore() const {
   for (const auto& [storage, values] : storages_) elements(storage, values.scalar_type()).copy_(values);
   for (const auto& [parameter, gradient] : gradients_) {
-    parameter.unsafeGetTensorImpl()->mutable_grad() = gradient;
+    if (!parameter.is_gone()) parameter.get()->mutable_grad() = gradient;
   }
   for (size_t i = 0; i < generators_.size(); ++i) at::Generator(generators_[i]).set_state(generator_states_[i]);
 }
@@ -84,14 +83,14 @@ void Snapshot::restore() const {
 std::string Snapshot::difference(const Snapshot& other) const {
   for (size_t i = 0; i < gradients_.size(); ++i) {
     if (!same_bytes(gradient_values_[i], other.gradient_values_[i])) {
-      return fmt::format("the gradient of a parameter, {}", describe(gradients_[i].parameter));
+      return fmt::format("the gradient of a parameter, {}", describe(gradients_[i].parameter.tensor()));
     }
   }
   for (size_t i = 0; i < storages_.size() && i < other.storages_.size(); ++i) {
     if (same_bytes(storages_[i].values, other.storages_[i].values)) continue;
     for (const auto& [parameter, gradient] : gradients_) {
-      if (parameter.storage().is_alias_of(storages_[i].storage)) {
-        return fmt::format("a parameter, {}", describe(parameter));
+      if (parameter.get()->unsafe_storage().is_alias_of(storages_[i].storage)) {
+        return fmt::format("a parameter, {}", describe(parameter.tensor()));
       }
     }
     return fmt::format("a tensor of {} bytes that it changes", storages_[i].values.nbytes());

@@ -44,9 +44,23 @@ struct Memory {
   bool is_fixed = false;                          ///< Made and never released, for direct calls.
 };
 
+/// A parameter that the program may replace by another one. What refers to it so does not keep it.
+class Parameter {
+ public:
+  Parameter(const at::Tensor& tensor) : tensor_(tensor.getIntrusivePtr()) {}  // NOLINT: as what it is
+  bool is_gone() const { return tensor_.use_count() == 0; }
+  /// Also one that is gone, which has no gradient then.
+  c10::TensorImpl* get() const { return tensor_._unsafe_get_target(); }
+  /// REQUIRES: !is_gone()
+  at::Tensor tensor() const { return at::Tensor(tensor_.lock()); }
+
+ private:
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor_;
+};
+
 /// A gradient at one moment of the step.
 struct GradientAt {
-  at::Tensor parameter;
+  Parameter parameter;
   at::Tensor gradient;  ///< A tensor of the plan, or of the program if its memory is external. May be undefined.
 };
 
@@ -69,7 +83,7 @@ struct RecordedCall {
 
 /// A gradient as the step finds it.
 struct GradientBefore {
-  at::Tensor parameter;
+  Parameter parameter;
   bool is_defined = false;
   const c10::StorageImpl* place = nullptr;  ///< Its memory, if the plan reads it or writes to it.
   // Set with `place`.
@@ -100,7 +114,7 @@ struct Watched {
 
 /// A parameter, where it was, and how many hooks it had.
 struct Leaf {
-  at::Tensor tensor;
+  Parameter parameter;
   const c10::StorageImpl* place = nullptr;
   size_t num_hooks = 0;
 };
@@ -142,6 +156,9 @@ class Plan {
   /// Captures all operators, which do not run, for replays on a GPU. Throws if that is not possible. `inputs` fit.
   void capture(dist::GraphMaker& maker, at::TensorList inputs);
   bool is_captured() const { return is_captured_; }
+
+  /// Whether a parameter of the step has ended, as with its network. Then there is a reason of why_stale().
+  bool has_lost_parameter() const;
 
   /// Why a replay would be wrong, because the program has replaced something; the reason is empty if it has not.
   Stale why_stale();
@@ -193,7 +210,7 @@ uint8_t autocast_state();
 at::Tensor flat_memory(const at::Tensor& tensor);
 
 /// How many hooks a tensor has.
-size_t num_hooks(const at::Tensor& tensor);
+size_t num_hooks(const c10::TensorImpl& tensor);
 
 /// All tensors in a value, also those in lists.
 void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);
