@@ -6,6 +6,7 @@
 group is made. docs/python-backend.md has the rest.
 """
 
+import atexit
 import os
 import warnings
 
@@ -40,6 +41,8 @@ def _load():
                            f'{version}; install or build the one for it, or use "gloo"')
     try:
         torch.ops.load_library(LIBRARY)
+        # Python aborts a process that exits while what follows a future still has its objects.
+        atexit.register(torch.ops.yoke.wait_for_callbacks, 5000)
     except OSError as error:
         raise RuntimeError(f'the library of the backend "yoke" cannot be loaded: {error}; it is damaged, or does not fit this '
                            f'torch, {version}: install or build it again, or use "gloo"') from error

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -241,12 +242,14 @@ TEST(Logs, OnAFullDiskFail) {
 }
 
 /// A process of another user, with one supplementary group, that listens as a launcher does. It describes its job as
-/// the first of `jobs`, and to a process that reads its lines then as the last one. Then the lines end.
+/// the first of `jobs`, and to a process that reads its lines then as the last one. Then the lines end, or never do.
 class FakeLauncher {
  public:
   static constexpr gid_t kGroup = 4400;
 
-  explicit FakeLauncher(const std::vector<Json>& jobs) : pipe_(make_pipe()) {
+  enum class Lines { kNone, kEndless };
+
+  explicit FakeLauncher(const std::vector<Json>& jobs, Lines lines = Lines::kNone) : pipe_(make_pipe()), lines_(lines) {
     pid_ = fork();
     if (pid_ == 0) serve(jobs);
     char byte = 0;
@@ -285,11 +288,19 @@ class FakeLauncher {
       } else {
         client.send((is_again ? jobs.back() : jobs.front()).dump());
       }
+      const std::string line = R"({"rank":0,"stream":"stdout","missed":0,"bytes":60000})"
+                               "\n" +
+                               std::string(60'000, 'x');
+      while (follower && lines_ == Lines::kEndless) {
+        const auto size = send(follower->fd(), line.data(), line.size(), MSG_NOSIGNAL);
+        if (size != std::ssize(line)) follower.reset();
+      }
       if (follower && (is_again || jobs.size() == 1)) follower->send(R"({"end":true})");
     }
   }
 
   Pipe pipe_;
+  Lines lines_;
   pid_t pid_ = -1;
 };
 
@@ -323,6 +334,14 @@ TEST_F(LogsOf, AnotherUserAreReadWithThatUsersRights) {
   EXPECT_THAT(refused.err, AllOf(HasSubstr("secret"), HasSubstr("Permission denied")));
   const auto read = run(yoke({"logs", of_shared.name()}));
   EXPECT_EQ(read.out, "of all\n") << "with the groups of its process: " << read.err;
+}
+
+TEST_F(LogsOf, AnotherUserEnd) {
+  const FakeLauncher launcher({job("", 0)}, FakeLauncher::Lines::kEndless);
+  const auto result = run(yoke({"logs", launcher.name()}));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_LT(result.out.size(), 20 << 20);
+  EXPECT_THAT(result.err, HasSubstr("sends more lines than a launcher keeps"));
 }
 
 TEST_F(LogsOf, AnotherUserAreReadWithThatUsersRightsAfterARestartToo) {

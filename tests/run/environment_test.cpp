@@ -70,6 +70,18 @@ TEST(Environment, HasEveryVariableOfTorchrun) {
   EXPECT_EQ(parse_environment(result.out, "[0] ")["MASTER_PORT"], parse_environment(result.out, "[1] ")["MASTER_PORT"]);
 }
 
+/// Programs that are told "localhost" connect to [::1] first, where any user may listen while the store does not.
+TEST(Environment, NamesTheAddressAtWhichTheStoreListens) {
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--master-addr", "localhost"}, {"--rdzv-endpoint", "LocalHost:0"}}) {
+    auto words = options;
+    words.insert(words.end(), {"-n", "2", "--", "sh", "-c", "echo $MASTER_ADDR"});
+    const auto result = run(yoke_run(words));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("[0] 127.0.0.1"), HasSubstr("[1] 127.0.0.1")));
+  }
+}
+
 TEST(Environment, SignalsAreIgnoredThatWereAndNoOthers) {
   const auto ignored = [](const std::string& before) {
     auto options = yoke_run({"-n", "1", "--", "grep", "SigIgn", "/proc/self/status"});

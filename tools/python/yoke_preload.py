@@ -426,6 +426,8 @@ def open_stream(fd, mode, old):
 
 def become_rank(fds, changes):
     """Makes the changes that are made between fork and exec of another rank, and those of exec and of Python's start."""
+    if "threading" in sys.modules:  # CPython below 3.12 keeps the number of the process that it was forked from
+        sys.modules["threading"].main_thread()._set_native_id()
     with open(fds[0], "rb") as file:
         file.seek(0)
         fields = Fields(file.read())

@@ -30,6 +30,28 @@ void stop_waiting_for_this_call() {
   if (auto* const one = std::exchange(waiter, nullptr)) one->release();
 }
 
+/// Calls of all groups that have not ended, with the objects that they have.
+struct Pending {
+  std::mutex mutex;
+  std::condition_variable none;
+  size_t count = 0;
+
+  void add() {
+    const std::lock_guard lock(mutex);
+    ++count;
+  }
+  void remove() {
+    const std::lock_guard lock(mutex);
+    if (--count == 0) none.notify_all();
+  }
+};
+
+/// It is never destroyed, because threads may use it until the process ends.
+Pending& pending() {
+  static auto* const calls = new Pending;
+  return *calls;
+}
+
 }  // namespace
 
 struct Callbacks::State {
@@ -50,6 +72,7 @@ Callbacks::~Callbacks() {
 
 void Callbacks::run(std::function<void()> call) {
   const auto is_done = std::make_shared<std::binary_semaphore>(0);
+  pending().add();
   {
     const std::lock_guard lock(state_->mutex);
     state_->calls.push_back([call = std::move(call), is_done]() mutable {
@@ -57,6 +80,7 @@ void Callbacks::run(std::function<void()> call) {
       call();
       call = nullptr;
       stop_waiting_for_this_call();
+      pending().remove();
     });
     if (state_->calls.size() > state_->num_idle) {
       // Nobody joins the thread: what it runs may wait for Python's lock, which the thread that ends the group may
@@ -67,6 +91,12 @@ void Callbacks::run(std::function<void()> call) {
     }
   }
   static_cast<void>(is_done->try_acquire_for(kPatience));
+}
+
+bool Callbacks::wait_for_all(std::chrono::milliseconds patience) {
+  auto& calls = pending();
+  std::unique_lock lock(calls.mutex);
+  return calls.none.wait_for(lock, patience, [&] { return calls.count == 0; });
 }
 
 void Callbacks::work(State& state) {

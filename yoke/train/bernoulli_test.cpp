@@ -40,7 +40,8 @@ class Bernoulli : public testing::Test {
 
 TEST_F(Bernoulli, TheProgramHasThisKernel) {
   const auto table = c10::Dispatcher::singleton().findSchemaOrThrow("aten::bernoulli_", "float").dumpComputedTable();
-  EXPECT_TRUE(std::regex_search(table, std::regex("(^|\n)CPU: registered at [^\n]*yoke/train/own_kernels.cpp"))) << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex("(^|\n)CPU: registered at [^\n]*yoke/train/own_kernels.cpp")))
+      << table;
 }
 
 TEST_F(Bernoulli, HasTheBitsOfLibtorch) {

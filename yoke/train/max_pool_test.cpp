@@ -72,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(Types, MaxPool, testing::Values(at::kFloat, at::kBFloat
 TEST(MaxPoolOfProgram, HasTheseLoops) {
   const auto table =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::max_pool2d_with_indices", "").dumpComputedTable();
-  EXPECT_TRUE(std::regex_search(table, std::regex("(^|\n)CPU: registered at [^\n]*yoke/train/own_kernels.cpp"))) << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex("(^|\n)CPU: registered at [^\n]*yoke/train/own_kernels.cpp")))
+      << table;
 }
 
 TEST_P(MaxPool, SquaresOfAllWidths) {

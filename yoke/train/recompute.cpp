@@ -105,6 +105,15 @@ void refuse_to_record_draws(const Surroundings& before, const Surroundings& afte
   }
 }
 
+/// A replay would need the gradient of a tensor that backward makes.
+void refuse_to_record_gradients(const std::vector<at::Tensor>& inputs) {
+  auto* recording = detail::recording_on_this_thread();
+  if (recording == nullptr || std::ranges::none_of(inputs, [](const auto& x) { return x.requires_grad(); })) return;
+  recording->refuse(
+      "recompute was called with an input that needs a gradient, as the output of a layer before it does, and that "
+      "cannot be recorded: do without recompute in a recorded step");
+}
+
 /// The data that the autograd graph keeps until backward.
 struct FirstCall : torch::CustomClassHolder {
   TensorFunction function;
@@ -140,6 +149,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     {
       const c10::AutoGradMode grad_mode(true);
       const WithSurroundings surroundings(call->surroundings, call->generators);
+      refuse_to_record_gradients(inputs);
       const auto outputs = call->function(inputs);
       refuse_to_record_draws(call->surroundings, Surroundings::now(call->generators));
       if (outputs.size() != call->num_outputs) {

@@ -1,7 +1,7 @@
 #include "yoke/train/detail/rehearsal.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <cstring>
@@ -17,6 +17,17 @@ Rehearsal*& current_rehearsal() {
   return current;
 }
 
+/// Kernels may give NaN another sign or payload, as their loops over vectors and over the rest do.
+bool differ_in_nan_alone(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_floating_point()) return false;
+  const auto size = a.itemsize();
+  if (size != 2 && size != 4 && size != 8) return false;
+  const c10::NoGradGuard no_grad;
+  const auto bits = size == 2 ? at::kShort : size == 4 ? at::kInt : at::kLong;
+  const auto both_nan = a.ne(a).logical_and_(b.ne(b));
+  return a.view(bits).eq(b.view(bits)).logical_or_(both_nan).all().item<bool>();
+}
+
 }  // namespace
 
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
@@ -24,8 +35,10 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined()) return true;
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   const auto x = a.contiguous(), y = b.contiguous();
-  if (!x.is_cpu()) return at::equal(x.reshape({-1}).view(at::kByte), y.reshape({-1}).view(at::kByte));
-  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  const bool are_same = x.is_cpu()
+                            ? x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0
+                            : at::equal(x.reshape({-1}).view(at::kByte), y.reshape({-1}).view(at::kByte));
+  return are_same || differ_in_nan_alone(x, y);
 }
 
 Rehearsal* rehearsal_on_this_thread() { return current_rehearsal(); }

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "yoke/dist/detail/shared_memory.h"
+#include "yoke/dist/detail/shared_work.h"
 
 namespace yoke::dist {
 namespace {
@@ -36,4 +37,7 @@ TORCH_LIBRARY_FRAGMENT(yoke, library) {
       "share_memory(__torch__.torch.classes.c10d.ProcessGroup gloo, int timeout_ms) -> "
       "__torch__.torch.classes.c10d.ProcessGroup",
       &yoke::dist::share_memory_of);
+  library.def("wait_for_callbacks(int timeout_ms) -> bool", [](int64_t timeout_ms) {
+    return yoke::dist::Callbacks::wait_for_all(std::chrono::milliseconds(timeout_ms));
+  });
 }

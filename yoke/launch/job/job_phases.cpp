@@ -109,7 +109,9 @@ void JobPolicy::say_place_of_spare(const Member& spare, size_t node_rank) {
 void JobPolicy::begin_start(Time now) {
   chosen_ = membership_.choose();
   const auto& first = members_.at(chosen_.front());
-  const auto address = nodes_.master_addr.value_or(nodes_.is_several() ? first.info.address : spec_.master_addr);
+  auto address = nodes_.master_addr.value_or(nodes_.is_several() ? first.info.address : spec_.master_addr);
+  // Ranks would try [::1] first, where any user may listen while the store is at 127.0.0.1.
+  if (lower_case(address) == "localhost") address = "127.0.0.1";
   place_ = {.num_nodes = static_cast<int64_t>(chosen_.size()),
             .world_size = 0,
             .restart_count = ranks_.num_starts(),

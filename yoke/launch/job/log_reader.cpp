@@ -143,6 +143,7 @@ class LogReader {
  private:
   void print_lines(JobTime until) {
     while (const auto line = connection_.read_line(until)) {
+      check_size(*line);
       if (line->num_gone > 0) {
         options_.tell(
             Told::kNews,
@@ -156,6 +157,17 @@ class LogReader {
       options_.on_line(find_rank(job_, line->rank), line->stream, line->text);
       until = JobTime::min();  // do not wait for further lines
     }
+  }
+
+  /// A launcher keeps 1 MiB, but a program of another user may pretend to be one, and have no end.
+  void check_size(const RecentLines::Line& line) {
+    constexpr size_t kMostBytes = 16 << 20, kBytesOfHeader = 64;
+    num_bytes_ += line.text.size() + kBytesOfHeader;
+    if (options_.follow || num_bytes_ <= kMostBytes) return;
+    throw Error(ErrorCode::kUnavailable,
+                "job {} sends more lines than a launcher keeps, so what it has sent may have no end; `yoke logs -f` "
+                "reads on",
+                job_.pid);
   }
 
   /// Opens the files of the new attempt after a restart, because their names differ.
@@ -175,6 +187,7 @@ class LogReader {
   const JobLogOptions& options_;
   bool lacks_files_ = false;
   std::vector<LogFile> files_;
+  size_t num_bytes_ = 0;  ///< Of the launcher's lines.
 };
 
 }  // namespace

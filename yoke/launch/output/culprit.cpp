@@ -21,14 +21,18 @@ using std::chrono::milliseconds;
 /// A rank that reads a file is in the kernel at many looks, so only a long wait is the cause of what others report.
 constexpr std::chrono::seconds kLongInKernel{2};
 
-/// Whether a rank failed because another one had gone or did not come, in the words of yoke, NCCL, Gloo or the ranks'
-/// TCPStore. Words of the system, such as "Broken pipe", count only beside the name of Gloo or the store: a rank may
-/// have had a pipe of its own.
+/// Whether a rank failed because another one had gone or did not come, in the words of yoke, of its backend for Python
+/// (dist/shared/engine_waits.cpp), of NCCL, Gloo or the ranks' TCPStore. Words of the system, such as "Broken pipe",
+/// count only beside the name of Gloo or the store: a rank may have had a pipe of its own.
 bool is_consequence(std::string_view text) {
   if (contains_any(
           text, {"lost its connection to another rank", "ncclRemoteError",
                  "remote process exited or there was a network error", "Watchdog caught collective operation timeout",
                  "is killed by signal: Terminated", "ranks were lost, and the job is told to end"})) {
+    return true;
+  }
+  if (text.find(" of the group") != text.npos &&
+      contains_any(text, {"Timed out waiting for rank", "Connection closed by peer: "})) {
     return true;
   }
   // A rank of yoke says so also if it does not know whom it has waited for.

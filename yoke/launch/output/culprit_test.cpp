@@ -30,6 +30,8 @@ TEST(Culprit, TheRootCauseIsTheEarliestThatWasWritten) {
 TEST(Culprit, ALostConnectionIsNotTheCauseOfARanksOwnError) {
   for (const auto* words :
        {"rank 3: collective 57 lost its connection to another rank: rank 1 has probably ended",
+        "RuntimeError: Timed out waiting for rank 1 of the group",
+        "RuntimeError: Connection closed by peer: rank 1 of the group has ended",
         "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
         "[127.0.0.1]:41234",
         "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:452] Read error [10.0.0.2]:41234: "

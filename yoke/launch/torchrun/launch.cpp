@@ -165,9 +165,9 @@ void add_nodes_of(const RankEnv& place, const RunOptions& options, NodesSpec& no
   if (place.local_world_size != 1 || (place.source == RankSource::kSlurm && place.world_size != place.num_nodes)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "yoke run was started {} times on {}, and one launcher cannot give the CPUs and devices of its "
-                "own task to the ranks of others; start it once on each (srun --ntasks-per-node=1, mpirun --map-by "
-                "ppr:1:node; in a batch script of Slurm, `yoke run` without srun does so), or let srun start the "
-                "program itself",
+                "own task to the ranks of others; start it once on each (srun -n \"$SLURM_JOB_NUM_NODES\" "
+                "--ntasks-per-node=1, mpirun --map-by ppr:1:node; in a batch script of Slurm, `yoke run` without srun "
+                "does so), or let srun start the program itself",
                 place.local_world_size != 1 ? place.local_world_size : place.world_size,
                 place.local_world_size != 1 ? "this node" : fmt::format("the {} nodes", place.num_nodes));
   }

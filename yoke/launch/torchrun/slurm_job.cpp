@@ -139,7 +139,8 @@ std::optional<RanksOfNode> ranks_of_slurm_node(const Environment& environment) {
   if (const auto tasks = tasks_asked_for(environment); tasks && *tasks > 0) {
     return RanksOfNode{*tasks, "one for each task of this node"};
   }
-  return RanksOfNode{1, "because the job asks for no GPUs and no number of tasks"};
+  return RanksOfNode{1, is_in_step(environment) ? "because the step has no GPUs and one task here"
+                                                : "because the job asks for no GPUs and no number of tasks"};
 }
 
 std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environment& environment) {

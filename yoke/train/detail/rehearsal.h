@@ -9,7 +9,7 @@
 
 namespace yoke::train::detail {
 
-/// Whether both are undefined, or have the same shape, dtype and bytes.
+/// Whether both are undefined, or have the same shape, dtype and bytes, where any NaN is as good as any other.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b);
 
 /// During its lifetime, the step itself and then its replay run on this thread. Only the step communicates. What it

@@ -58,7 +58,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     plan_.leaves.push_back({.parameter = leaf,
                             .place = leaf.storage().unsafeGetStorageImpl(),
-                            .num_hooks = num_hooks(*leaf.unsafeGetTensorImpl())});
+                            .hooks = hooks_of(*leaf.unsafeGetTensorImpl())});
     note_gradient_after(leaf);
     if (!why_not_.empty()) return;
   }

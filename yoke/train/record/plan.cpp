@@ -140,6 +140,7 @@ void Plan::follow_gradients() {
   for (auto& before : gradients_before) {
     if (before.place == nullptr || before.parameter.is_gone()) continue;
     const auto& now = before.parameter.get()->grad();
+    if (now.layout() != at::kStrided) continue;
     auto* place = now.storage().unsafeGetStorageImpl();
     if (place == before.place) continue;
     if (!before.has_layout_of(now) || place->nbytes() != memories[before.memory].stand_in->nbytes()) continue;
@@ -220,7 +221,7 @@ Stale Plan::why_stale() {
   for (const auto& leaf : leaves) {
     if (leaf.parameter.is_gone()) return replaced(leaf.place);
     if (leaf.parameter.get()->unsafe_storage().unsafeGetStorageImpl() != leaf.place) return replaced(leaf.place);
-    if (num_hooks(*leaf.parameter.get()) != leaf.num_hooks) {
+    if (hooks_of(*leaf.parameter.get()) != leaf.hooks) {
       return {fmt::format("hooks of a parameter, {}, were added or removed", describe(leaf.parameter.tensor()))};
     }
   }
@@ -237,7 +238,8 @@ Stale Plan::why_stale() {
   for (const auto& before : gradients_before) {
     if (before.place == nullptr || before.parameter.is_gone()) continue;
     const auto& now = before.parameter.get()->grad();
-    if (now.storage().unsafeGetStorageImpl() != before.place || !before.has_layout_of(now)) {
+    if (now.layout() != at::kStrided || now.storage().unsafeGetStorageImpl() != before.place ||
+        !before.has_layout_of(now)) {
       return replaced(before.place);
     }
   }

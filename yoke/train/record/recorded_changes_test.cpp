@@ -226,11 +226,14 @@ TEST(RecordedChanges, SeesHooksOfParameters) {
     }
   };
   expect_times(1);
-  const auto hook = small.weight.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+  auto hook = small.weight.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
   expect_times(2);
   small.weight.remove_hook(hook);
+  hook = small.weight.register_hook([](const at::Tensor& gradient) { return gradient * 3; });
+  expect_times(3);
+  small.weight.remove_hook(hook);
   expect_times(1);
-  EXPECT_THAT(small.warnings, SizeIs(2));
+  EXPECT_THAT(small.warnings, SizeIs(3));
   EXPECT_THAT(small.warnings, Each(HasSubstr("hooks of a parameter, Float [3], were added or removed")));
 }
 

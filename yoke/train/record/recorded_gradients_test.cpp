@@ -14,12 +14,14 @@
 #include <torch/nn/modules/rnn.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
+#include "yoke/train/precision/grad_scaler.h"
 #include "yoke/train/record/recorded.h"
 #include "yoke/train/record/small_step_test.h"
 #include "yoke/train/seed.h"
@@ -353,6 +355,42 @@ TEST(RecordedGradients, OtherTensorsThatTheProgramPutsThereAreNoticed) {
       };
       expect_alike(std::to_string(static_cast<int>(other)), train, 20);
     }
+  }
+}
+
+/// The first step that an optimizer makes, after skipped ones, may fall into a compared call.
+TEST(RecordedGradients, SkippedStepsAtTheBeginningAndNaNAreNoDifferences) {
+  for (int num_skipped = 0; num_skipped < 8; ++num_skipped) {
+    const auto train = [&](Trained& trained) {
+      nn::Linear net(8, 4);
+      AdamW optimizer(*net);
+      GradScaler scaler;
+      std::vector<std::string> warnings;
+      {
+        Step step(trained,
+                  [&](const at::Tensor& x) {
+                    optimizer.zero_grad();
+                    const auto y = net->forward(x);
+                    const auto loss = at::cross_entropy_loss(y, at::ones({x.size(0)}, at::kLong));
+                    scaler.scale(loss).backward();
+                    scaler.step(optimizer);
+                    scaler.update();
+                    return loss;
+                  },
+                  {.check_every = 1, .warn = [&](const std::string& text) { warnings.push_back(text); }});
+        for (int i = 0; i < 20; ++i) {
+          auto x = some_input();
+          if (i < num_skipped) x[0][0] = std::numeric_limits<float>::infinity();
+          step(x);
+          for (const auto& parameter : net->parameters()) trained.keep(parameter);
+        }
+      }
+      EXPECT_THAT(warnings, testing::IsEmpty()) << num_skipped;
+    };
+    seed({.seed = 1});
+    Trained recorded{.is_recorded = true};
+    EXPECT_NO_THROW(train(recorded)) << num_skipped;
+    EXPECT_GE(recorded.num_replays, 15);
   }
 }
 

@@ -144,6 +144,17 @@ TEST(RecordedMessages, NameRecomputeOfDropout) {
   }
 }
 
+TEST(RecordedMessages, NameRecomputeWithinANetwork) {
+  Small small;
+  const auto why_not = small.why_not([&](const at::Tensor& x) {
+    small.weight.mutable_grad().reset();
+    const auto loss = recompute([](const at::Tensor& y) { return y.sin(); }, x * small.weight).sum();
+    loss.backward();
+    return loss;
+  });
+  EXPECT_THAT(why_not, HasSubstr("recompute was called with an input that needs a gradient"));
+}
+
 TEST(RecordedMessages, NameAForwardWithoutBackward) {
   Small small;
   Recorded recorded([&](const at::Tensor& x) { return (x * small.weight).sum(); }, small.options);

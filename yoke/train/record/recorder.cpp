@@ -486,10 +486,13 @@ void Recorder::call(HostCall host) {
   push(std::move(call), std::move(host));
 }
 
-size_t num_hooks(const c10::TensorImpl& tensor) {
+size_t hooks_of(const c10::TensorImpl& tensor) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
   if (meta == nullptr || !meta->cpp_hooks_list_) return 0;
-  return static_cast<size_t>(std::ranges::count_if(*meta->cpp_hooks_list_, [](const auto& hook) { return !!hook; }));
+  // A hook that is removed leaves its place, so the number of places tells of one that took the place of another.
+  const auto& hooks = *meta->cpp_hooks_list_;
+  const auto num_left = std::ranges::count_if(hooks, [](const auto& hook) { return !!hook; });
+  return (hooks.size() << 32) + static_cast<size_t>(num_left);
 }
 
 void Recorder::add(HostCall host) { push({.keys = {}, .grad_mode = c10::GradMode::is_enabled()}, std::move(host)); }

@@ -112,11 +112,11 @@ struct Watched {
   c10::SmallVector<int64_t, 4> sizes, strides;
 };
 
-/// A parameter, where it was, and how many hooks it had.
+/// A parameter, where it was, and its hooks (hooks_of()).
 struct Leaf {
   Parameter parameter;
   const c10::StorageImpl* place = nullptr;
-  size_t num_hooks = 0;
+  size_t hooks = 0;
 };
 
 /// A gradient that the plan makes, and how often the plan itself refers to its tensor and to its memory.
@@ -209,8 +209,8 @@ uint8_t autocast_state();
 /// The elements from a tensor's first to its last one in memory, with those between them, as one dimension.
 at::Tensor flat_memory(const at::Tensor& tensor);
 
-/// How many hooks a tensor has.
-size_t num_hooks(const c10::TensorImpl& tensor);
+/// A number that differs after hooks of a tensor were added, removed or replaced.
+size_t hooks_of(const c10::TensorImpl& tensor);
 
 /// All tensors in a value, also those in lists.
 void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);

@@ -16,6 +16,9 @@ class Snapshot {
  public:
   Snapshot(const Plan& plan, at::TensorList inputs);
 
+  /// How many memories were saved, which grows if the step makes state that it keeps.
+  size_t num_memories() const { return storages_.size(); }
+
   void restore() const;
 
   /// What differs from another snapshot of the same plan; empty if nothing does.
