@@ -14,7 +14,7 @@ YOKE = os.path.abspath(os.environ.pop("YOKE_COMMAND"))
 FACTS = """\
 '''A script.'''
 from __future__ import annotations
-import json, os, random, resource, signal, sys
+import json, os, random, resource, signal, sys, threading
 import slow_module
 import local
 import __main__
@@ -38,6 +38,7 @@ def facts():
         "masks": [status[k] for k in ("SigBlk", "SigIgn", "SigCgt", "Threads")],
         "session": os.getsid(0) == os.getpid(), "group": os.getpgid(0) == os.getpid(), "cwd": os.getcwd(),
         "annotations": globals().get("__annotations__"),
+        "thread": __import__("threading").main_thread().native_id == os.getpid(),
     }
 
 print(json.dumps([facts(), slow_module.PID, os.getpid(), random.random()]))
@@ -77,6 +78,16 @@ class Preload(unittest.TestCase):
         self.assertEqual(forked[0][1], forked[1][1])
         self.assertNotIn(forked[0][1], [forked[0][2], forked[1][2]])
         self.assertNotEqual(forked[0][3], forked[1][3], "random numbers of the ranks are the same")
+
+    def test_the_script_is_that_at_which_the_kernel_arrives(self):
+        (self.folder / "real/deep").mkdir(parents=True)
+        (self.folder / "link").symlink_to(self.folder / "real/deep")
+        for name in ("real/train.py", "train.py"):
+            self.write(name, f"import slow_module, os\nprint({name!r}, __file__, slow_module.PID == os.getpid())\n")
+        for path in ("link/../train.py", "./real/../real/train.py"):
+            executed = self.run_yoke("-n1", path).stdout
+            self.assertEqual(executed.split()[0], "real/train.py")
+            self.assertEqual(self.run_yoke("--preload", "-n1", path).stdout, executed.replace("True", "False"))
 
     def test_a_module_and_named_modules(self):
         self.write("lab.py", "import os, sys, slow_module, __main__\nprint([sys.argv, __name__, __main__.__spec__.name, "

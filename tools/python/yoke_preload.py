@@ -486,12 +486,17 @@ def serve(sock, changes):
 # ---- The program ------------------------------------------------------------------------------------------------------
 
 
+def absolute(path):
+    """The path as Python makes it absolute: ".." after a symbolic link stays there for the kernel."""
+    return os.path.join(os.getcwd(), path)
+
+
 def make_main(path):
     """Puts a module __main__ as of `python PATH` in the place of this one."""
     main = types.ModuleType("__main__")
     main.__builtins__ = sys.modules["builtins"]
     if path:
-        main.__file__ = os.path.abspath(path)
+        main.__file__ = absolute(path)
         main.__cached__ = None
         main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     if sys.version_info < (3, 14):
