@@ -46,7 +46,7 @@ TEST_F(ClaimFolders, ClaimsInTwoFoldersAreAnError) {
   const auto result = script(
       "yoke claim --for 1h >/dev/null 2>&1 && mkdir -m 1777 /run/yoke || exit 98\n"
       "yoke claim -- true; echo status $?; yoke claims; echo and $?\n"
-      "rmdir /run/yoke; yoke claims --json; mv /run/lock /run/old");
+      "rm -r /run/yoke; yoke claims --json; mv /run/lock /run/old");
   EXPECT_THAT(result.out, HasSubstr("status 69"));
   EXPECT_THAT(result.out, HasSubstr("and 0")) << "whoever looks is told";
   EXPECT_THAT(result.out, HasSubstr("\"pid\": ")) << "and still held";

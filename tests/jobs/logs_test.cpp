@@ -1,4 +1,5 @@
 // Tests `yoke logs`.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -291,6 +292,7 @@ class FakeLauncher {
       const std::string line = R"({"rank":0,"stream":"stdout","missed":0,"bytes":60000})"
                                "\n" +
                                std::string(60'000, 'x');
+      if (follower) fcntl(follower->fd(), F_SETFL, fcntl(follower->fd(), F_GETFL) & ~O_NONBLOCK);
       while (follower && lines_ == Lines::kEndless) {
         const auto size = send(follower->fd(), line.data(), line.size(), MSG_NOSIGNAL);
         if (size != std::ssize(line)) follower.reset();
