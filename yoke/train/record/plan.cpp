@@ -140,7 +140,7 @@ void Plan::follow_gradients() {
   for (auto& before : gradients_before) {
     if (before.place == nullptr || before.parameter.is_gone()) continue;
     const auto& now = before.parameter.get()->grad();
-    if (now.layout() != at::kStrided) continue;
+    if (!now.defined() || now.layout() != at::kStrided) continue;
     auto* place = now.storage().unsafeGetStorageImpl();
     if (place == before.place) continue;
     if (!before.has_layout_of(now) || place->nbytes() != memories[before.memory].stand_in->nbytes()) continue;
@@ -238,7 +238,7 @@ Stale Plan::why_stale() {
   for (const auto& before : gradients_before) {
     if (before.place == nullptr || before.parameter.is_gone()) continue;
     const auto& now = before.parameter.get()->grad();
-    if (now.layout() != at::kStrided || now.storage().unsafeGetStorageImpl() != before.place ||
+    if (!now.defined() || now.layout() != at::kStrided || now.storage().unsafeGetStorageImpl() != before.place ||
         !before.has_layout_of(now)) {
       return replaced(before.place);
     }

@@ -358,6 +358,27 @@ TEST(RecordedGradients, OtherTensorsThatTheProgramPutsThereAreNoticed) {
   }
 }
 
+TEST(RecordedGradients, ALayerThatIsReplacedWhileTheOthersHaveNoGradientsIsNoticed) {
+  const auto train = [&](Trained& trained) {
+    nn::Linear first(8, 8), second(8, 4);
+    {
+      Step step(trained, [&](const at::Tensor& x) {
+        const auto loss = at::cross_entropy_loss(second->forward(first->forward(x)), x.argmax(1).remainder(4));
+        loss.backward();
+        return loss;
+      });
+      for (int i = 0; i < 60; ++i) {
+        if (i % 20 == 19) first = nn::Linear(8, 8);
+        if (i % 20 == 19) second->zero_grad();
+        step(some_input());
+        trained.keep(*first);
+        trained.keep(*second);
+      }
+    }
+  };
+  expect_alike("replaced", train, 40);
+}
+
 /// The first step that an optimizer makes, after skipped ones, may fall into a compared call.
 TEST(RecordedGradients, SkippedStepsAtTheBeginningAndNaNAreNoDifferences) {
   for (int num_skipped = 0; num_skipped < 8; ++num_skipped) {
