@@ -166,13 +166,13 @@ TEST(DistShared, WhoeverIsKilledTheOthersEndWithANamedErrorAndLeaveNothing) {
 
 // Each rank that waits says which one does not go on, also if it was stopped within the collective.
 TEST(DistShared, AStoppedRankIsNamed) {
-  Ranks ranks(3, {"churn", "3000"});
+  Ranks ranks(3, {"churn", "8000"});  // they join within this time, too
   ranks.wait_until_all_say("churning");
   ranks[1].signal(SIGSTOP);
   for (const int rank : {0, 2}) {
     const auto result = ranks[rank].wait();
     EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("timed out after 3 s: rank 1 has "));
+    EXPECT_THAT(result.err, HasSubstr("timed out after 8 s: rank 1 has "));
   }
 }
 

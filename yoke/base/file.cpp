@@ -115,8 +115,7 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& what
     if (count >= 0) {
       bytes = bytes.subspan(static_cast<size_t>(count));
     } else if (errno != EINTR) {
-      const auto error = errno;
-      throw system_error(error, "writing " + what + (error == EFBIG ? ", whose size `ulimit -f` limits" : ""));
+      throw system_error(errno, "writing " + what);
     }
   }
 }
