@@ -61,13 +61,6 @@ class Backend(unittest.TestCase):
     def test_groups_of_some_ranks_and_a_second_default_group(self):
         self.run_ranks("groups", 3)
 
-    def test_what_follows_a_future_may_run_at_the_exit(self):
-        """Python aborts a process whose threads use its objects then: most of them if nobody waits, as over Gloo a third."""
-        self.environment["IS_LEFT"] = "1"
-        outputs = [(rank.communicate()[0], rank.returncode) for _ in range(8) for rank in self.ranks("callbacks")]
-        self.assertTrue(all("passed" in text for text, _ in outputs), outputs)
-        self.assertLess(sum(status != 0 for _, status in outputs), 4, outputs)
-
     def test_a_killed_rank_is_named(self):
         first, second, third = self.ranks("killed", 3)
         self.assertEqual(second.wait(), -9)
