@@ -59,7 +59,7 @@ TEST_F(ClaimFolders, ClaimsOfOtherUsersInAnotherFolderAreTold) {
       "mkdir -m 1777 /run/yoke && setpriv --reuid 61002 --regid 61002 --clear-groups sh -c '\n"
       "exec 9>/run/lock/yoke-claim-61002-1-99bcce6ba8b4309d; flock 9; sleep 1000' & sleeper=$!\n"
       "until [ -e /run/lock/yoke-claim-61002-1-99bcce6ba8b4309d ] && ! flock -n /run/lock/yoke-claim-61002-1-* true; "
-      "do :; done\n"
+      "do sleep 0.01; done\n"
       "yoke claim -- echo got; echo status $?; yoke claims; echo status $?; kill $sleeper");
   EXPECT_THAT(result.out, AllOf(HasSubstr("got\nstatus 0"), Not(HasSubstr("status 69")))) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("warning: uid 61002 has a claim in /run/lock"), HasSubstr("/run/yoke")));

@@ -289,16 +289,17 @@ class FakeLauncher {
       } else {
         client.send((is_again ? jobs.back() : jobs.front()).dump());
       }
-      const std::string line = R"({"rank":0,"stream":"stdout","missed":0,"bytes":60000})"
-                               "\n" +
-                               std::string(60'000, 'x');
-      if (follower) fcntl(follower->fd(), F_SETFL, fcntl(follower->fd(), F_GETFL) & ~O_NONBLOCK);
-      while (follower && lines_ == Lines::kEndless) {
-        const auto size = send(follower->fd(), line.data(), line.size(), MSG_NOSIGNAL);
-        if (size != std::ssize(line)) follower.reset();
-      }
+      if (follower && lines_ == Lines::kEndless) send_without_end(follower->fd());
       if (follower && (is_again || jobs.size() == 1)) follower->send(R"({"end":true})");
     }
+  }
+
+  [[noreturn]] static void send_without_end(int fd) {
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    const auto line = "{\"rank\":0,\"stream\":\"stdout\",\"missed\":0,\"bytes\":60000}\n" + std::string(60'000, 'x');
+    while (send(fd, line.data(), line.size(), MSG_NOSIGNAL) > 0) {
+    }
+    for (;;) pause();
   }
 
   Pipe pipe_;

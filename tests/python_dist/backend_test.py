@@ -61,6 +61,12 @@ class Backend(unittest.TestCase):
     def test_groups_of_some_ranks_and_a_second_default_group(self):
         self.run_ranks("groups", 3)
 
+    def test_what_follows_a_future_may_run_at_the_exit(self):
+        """Python aborts a process whose threads use its objects then: half of these ranks, if nobody waits for them."""
+        self.environment["IS_LEFT"] = "1"
+        for _ in range(8):
+            self.run_ranks("callbacks")
+
     def test_a_killed_rank_is_named(self):
         first, second, third = self.ranks("killed", 3)
         self.assertEqual(second.wait(), -9)

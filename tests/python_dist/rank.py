@@ -239,7 +239,13 @@ def says_backend(rank, size):
     say(f"rank {rank}: {name_of()}")
 
 
-CASES = {"equals_gloo": equals_gloo, "groups": groups, "killed": killed, "other_user": says_backend,
+def callbacks(rank, size):
+    for _ in range(5):
+        future = dist.all_reduce(torch.ones(300), async_op=True).get_future()
+        assert future.then(lambda done: done.value()[0] * 2).wait()[0].item() == 2 * size
+
+
+CASES = {"callbacks": callbacks, "equals_gloo": equals_gloo, "groups": groups, "killed": killed, "other_user": says_backend,
          "other_version": says_backend, "says_backend": says_backend, "trainings": trainings,
          "unwilling": says_backend}
 

@@ -97,8 +97,7 @@ void judge(const HeldClaim& claim, const std::string& path, LockFolder& folder, 
   }
   folder.set_elsewhere(
       fmt::format("{} has a claim in {}, but devices are claimed in {}, where it does not count: see with `yoke ps` "
-                  "what is used; root "
-                  "can remove {}",
+                  "what is used; root can remove {}",
                   user_text(claim.uid), path, folder.path().string(), file));
 }
 

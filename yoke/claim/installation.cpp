@@ -156,8 +156,9 @@ class InstallationCheck {
       if (geteuid() == 0) records.emplace(scratch_.path());
       ledger_.emplace(std::move(folder), std::move(records));
       add("lock-folder", Status::kOk, fmt::format("{} belongs to root and has mode 1777", path));
-      if (!elsewhere.empty())
+      if (!elsewhere.empty()) {
         add("lock-files", Status::kWarn, elsewhere, "claims in two folders do not see each other");
+      }
       for (const auto& obstacle : ledger_->folder().obstacles()) {
         add("lock-files", Status::kFail, printable(obstacle),
             "until then, nobody is given that device, or claims wait longer");

@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <semaphore>
@@ -30,27 +31,15 @@ void stop_waiting_for_this_call() {
   if (auto* const one = std::exchange(waiter, nullptr)) one->release();
 }
 
-/// Calls of all groups that have not ended, with the objects that they have.
-struct Pending {
-  std::mutex mutex;
-  std::condition_variable none;
-  size_t count = 0;
+/// How many functions have objects that may be Python's: ends of collectives that run, and what follows futures.
+std::atomic<int64_t> num_running{0};
 
-  void add() {
-    const std::lock_guard lock(mutex);
-    ++count;
-  }
-  void remove() {
-    const std::lock_guard lock(mutex);
-    if (--count == 0) none.notify_all();
-  }
+struct Running {
+  Running() { ++num_running; }
+  ~Running() { --num_running; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
 };
-
-/// It is never destroyed, because threads may use it until the process ends.
-Pending& pending() {
-  static auto* const calls = new Pending;
-  return *calls;
-}
 
 }  // namespace
 
@@ -72,7 +61,7 @@ Callbacks::~Callbacks() {
 
 void Callbacks::run(std::function<void()> call) {
   const auto is_done = std::make_shared<std::binary_semaphore>(0);
-  pending().add();
+  ++num_running;
   {
     const std::lock_guard lock(state_->mutex);
     state_->calls.push_back([call = std::move(call), is_done]() mutable {
@@ -80,7 +69,7 @@ void Callbacks::run(std::function<void()> call) {
       call();
       call = nullptr;
       stop_waiting_for_this_call();
-      pending().remove();
+      --num_running;
     });
     if (state_->calls.size() > state_->num_idle) {
       // Nobody joins the thread: what it runs may wait for Python's lock, which the thread that ends the group may
@@ -94,9 +83,12 @@ void Callbacks::run(std::function<void()> call) {
 }
 
 bool Callbacks::wait_for_all(std::chrono::milliseconds patience) {
-  auto& calls = pending();
-  std::unique_lock lock(calls.mutex);
-  return calls.none.wait_for(lock, patience, [&] { return calls.count == 0; });
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (num_running > 0) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 void Callbacks::work(State& state) {
@@ -129,6 +121,7 @@ c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine,
   transfer.deadline = Clock::now() + work->options_.timeout;
   work->self_ = work;  // a function with a pointer of its own would be on the heap
   transfer.on_end = [one = work.get()](std::exception_ptr error) {
+    const Running running;  // until `kept` is gone, which whoever waits for the future does not wait for
     const auto kept = std::exchange(one->self_, {});
     one->end(std::move(error));
   };

@@ -20,14 +20,9 @@ ClaimSite open_claim_site(const Environment& environment, claim::FolderCheck che
     key.reset();
     return find();
   };
-  if (left_out != nullptr && check == claim::FolderCheck::kAll) check = claim::FolderCheck::kTell;
   auto folder = find_folder(config.lock_directory, [&] { return find_lock_folder(config, environment, check); });
   auto records = find_folder(config.history_directory, [&] { return find_history_folder(config, environment); });
-  ClaimSite site{.config = std::move(config),
-                 .ledger = claim::Ledger(std::move(folder), std::move(records)),
-                 .mistake = {},
-                 .elsewhere = {}};
-  site.elsewhere = site.ledger.folder().elsewhere();
+  ClaimSite site{std::move(config), claim::Ledger(std::move(folder), std::move(records))};
   if (left_out != nullptr && !left_out->problem.empty()) {
     site.mistake =
         printable(left_out->problem) + "; that is left out here, and new claims are refused until it is mended";

@@ -14,8 +14,7 @@ namespace yoke::keep {
 struct ClaimSite {
   claim::SiteConfig config;
   claim::Ledger ledger;
-  std::string mistake = {};    ///< Of a configuration that was read only to look: what was left out, in a sentence.
-  std::string elsewhere = {};  ///< LockFolder::elsewhere().
+  std::string mistake = {};  ///< Of a configuration that was read only to look: what was left out, in a sentence.
 };
 
 /// With `left_out`, a mistake in the configuration is left out, for those who only look.

@@ -62,28 +62,18 @@ std::optional<MaxPool> pool_of(const at::Tensor& x, at::IntArrayRef window, at::
   return pool;
 }
 
+/// Returns false if libtorch must compute the results instead. T has the bits of the tensor's numbers.
 template <class T>
-const T* numbers_of(const at::Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
-}
-template <class T>
-T* mutable_numbers_of(const at::Tensor& tensor) {
-  return static_cast<T*>(tensor.mutable_data_ptr());
-}
-
-/// Calls `handle` with float or with what has the bits of bfloat16.
-template <class Handle>
-auto with_type(const at::Tensor& x, const Handle& handle) {
-  return x.scalar_type() == at::kFloat ? handle(float{}) : handle(uint16_t{});
-}
-
-/// Calls `loop(begin, end)` on some threads, with parts of `count` things of so many numbers each. Returns whether all
-/// have returned true.
-template <class Loop>
-bool in_parallel(int64_t count, int64_t numbers, const Loop& loop) {
+bool pool_into(const MaxPool& pool, const at::Tensor& x, const at::Tensor& y, const at::Tensor& index) {
+  const int64_t size = pool.height * pool.width, out_size = pool.out_height * pool.out_width;
+  const auto* from = static_cast<const T*>(x.const_data_ptr());
+  auto* to = static_cast<T*>(y.mutable_data_ptr());
+  auto* its_index = index.mutable_data_ptr<int64_t>();
   std::atomic<bool> is_done = true;
-  at::parallel_for(0, count, std::max<int64_t>(1, kNumbersOfThread / numbers), [&](int64_t begin, int64_t end) {
-    if (!loop(begin, end)) is_done = false;
+  at::parallel_for(0, x.numel() / size, std::max<int64_t>(1, kNumbersOfThread / size), [&](int64_t begin, int64_t end) {
+    if (!pool_planes(pool, from + begin * size, end - begin, to + begin * out_size, its_index + begin * out_size)) {
+      is_done = false;
+    }
   });
   return is_done;
 }
@@ -103,16 +93,8 @@ std::tuple<at::Tensor, at::Tensor> max_pool2d(const at::Tensor& given, at::IntAr
   sizes[sizes.size() - 1] = pool->out_width;
   const auto y = at::empty(sizes, x.options());
   const auto index = at::empty(sizes, x.options().dtype(at::kLong));
-  const int64_t size = pool->height * pool->width, out_size = pool->out_height * pool->out_width;
-  const bool is_done = with_type(x, [&](auto number) {
-    using T = decltype(number);
-    const auto* from = numbers_of<T>(x);
-    auto* to = mutable_numbers_of<T>(y);
-    auto* its_index = mutable_numbers_of<int64_t>(index);
-    return in_parallel(x.numel() / size, size, [&](int64_t begin, int64_t end) {
-      return pool_planes(*pool, from + begin * size, end - begin, to + begin * out_size, its_index + begin * out_size);
-    });
-  });
+  const bool is_done =
+      x.scalar_type() == at::kFloat ? pool_into<float>(*pool, x, y, index) : pool_into<uint16_t>(*pool, x, y, index);
   if (!is_done) return by_libtorch();
   return {y, index};
 }

@@ -43,9 +43,10 @@ ClaimSite open_claim_site(const Context& context, SiteUse use) {
   // program that is started must not inherit it.
   std::signal(SIGXFSZ, [](int) {});
   site::LeftOut left_out;
-  auto site =
-      keep::open_claim_site(context.environment, claim::FolderCheck::kAll, use == SiteUse::kLook ? &left_out : nullptr);
-  for (const auto& warning : {site.mistake, site.elsewhere}) {
+  const bool looks = use == SiteUse::kLook;
+  auto site = keep::open_claim_site(context.environment, looks ? claim::FolderCheck::kTell : claim::FolderCheck::kAll,
+                                    looks ? &left_out : nullptr);
+  for (const auto& warning : {site.mistake, site.ledger.folder().elsewhere()}) {
     if (!warning.empty()) std::cerr << speaker(context) << "warning: " << warning << std::endl;
   }
   return site;

@@ -28,8 +28,8 @@ class Callbacks {
   /// Runs `call` at once, on a thread that has nothing to do or on a new one, and waits a little for its end.
   void run(std::function<void()> call);
 
-  /// Waits until all calls of this process have ended. Returns false if that takes longer. Python aborts a process that
-  /// exits while a thread uses its objects.
+  /// Waits until all calls of this process have ended, and the ends of collectives that have begun. Returns false if
+  /// that takes longer. Python aborts a process that exits while a thread uses its objects.
   static bool wait_for_all(std::chrono::milliseconds patience);
 
  private:

@@ -17,8 +17,8 @@ std::tuple<at::Tensor, at::Tensor> max_pool2d(const at::Tensor& x, at::IntArrayR
 
 /// aten::bernoulli_.float, which dropout calls. On processors that are not Intel's, libtorch takes 6 ns for each
 /// number: two draws of its generator, a Mersenne Twister, one after the other. Here each step is a loop over many
-/// draws, and the generator ends in the same state. libtorch computes it where it has another way, as on Intel's
-/// processors.
+/// draws, and the generator ends in the same state. On Intel's, libtorch asks MKL for other numbers, and computes it
+/// itself here, too (ATen/native/cpu/DistributionKernels.cpp).
 at::Tensor& bernoulli_(at::Tensor& self, double p, std::optional<at::Generator> generator);
 
 /// Gives libtorch these functions as its kernels for CPUs, unless the environment says YOKE_KERNELS=libtorch. Returns

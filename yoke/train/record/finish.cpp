@@ -185,6 +185,7 @@ void Recorder::move_found_gradients() {
       const auto known = before.find(at.parameter.get());
       if (known == before.end() || !at.gradient.is_same(gradients_before_[known->second].gradient)) return false;
       found.push_back(known->second);
+      plan_.finds_gradients = true;
       return true;
     });
   };

@@ -166,12 +166,6 @@ void Plan::follow_gradients() {
   }
 }
 
-void Plan::find_gradients() {
-  const auto has_found = [](const RecordedCall& call) { return !call.found.empty(); };
-  if (found_after.empty() && std::ranges::none_of(calls, has_found)) return;
-  for (const auto& before : gradients_before) found_.push_back(before.parameter.get()->grad());
-}
-
 void Plan::set_found(const std::vector<size_t>& found) const {
   for (const auto i : found) {
     if (gradients_before[i].parameter.is_gone()) continue;
@@ -384,7 +378,9 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
   } else {
     bind(given);
   }
-  find_gradients();
+  if (finds_gradients) {
+    for (const auto& before : gradients_before) found_.push_back(before.parameter.get()->grad());
+  }
   bool mode = c10::GradMode::is_enabled();
   const c10::AutoGradMode restored(mode);
   size_t next = 0;

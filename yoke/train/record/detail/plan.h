@@ -173,6 +173,7 @@ class Plan {
   std::vector<GradientBefore> gradients_before;
   std::vector<GradientAt> gradients_after;       ///< Those that differ from the ones before.
   std::vector<size_t> found_after;               ///< Those of gradients_before that are there again after the step.
+  bool finds_gradients = false;                  ///< Whether there is one of these, or one that a host call finds.
   std::vector<GradientChange> gradient_changes;  ///< In the order of calls.
   std::vector<at::Generator> generators;         ///< Those from which the step draws.
   std::vector<Leaf> leaves;
@@ -185,7 +186,6 @@ class Plan {
 
  private:
   void follow_gradients();
-  void find_gradients();
   void set_found(const std::vector<size_t>& found) const;
   bool keeps_gradients();
   Stale replaced(const c10::StorageImpl* place) const;
