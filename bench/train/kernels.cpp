@@ -13,8 +13,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include <ATen/ops/max_pool2d_with_indices_backward_cpu_dispatch.h>
 #include <ATen/ops/max_pool2d_with_indices_cpu_dispatch.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,15 +41,27 @@ struct Question {
   std::function<Results()> ours, theirs;
 };
 
-Question max_pool(const std::vector<int64_t>& sizes, at::ScalarType type, int64_t window) {
-  const auto x = at::randn(sizes).to(type);
+Question max_pool(const std::vector<int64_t>& sizes, at::ScalarType type, int64_t window, at::MemoryFormat format) {
+  const auto x = at::randn(sizes).to(type).contiguous(format);
   const std::vector<int64_t> windows{window, window}, strides{2, 2}, paddings{window / 3, window / 3};
   const auto results = [](std::tuple<at::Tensor, at::Tensor> pair) {
     return Results{std::get<0>(pair), std::get<1>(pair)};
   };
-  return {fmt::format("max_pool2d, window {}", window),
-          [=] { return results(at::max_pool2d_with_indices(x, windows, strides, paddings)); },
-          [=] { return results(at::cpu::max_pool2d_with_indices(x, windows, strides, paddings)); }};
+  return {
+      fmt::format("max_pool2d, window {}{}", window, format == at::MemoryFormat::ChannelsLast ? ", channels_last" : ""),
+      [=] { return results(at::max_pool2d_with_indices(x, windows, strides, paddings)); },
+      [=] { return results(at::cpu::max_pool2d_with_indices(x, windows, strides, paddings)); }};
+}
+
+/// The gradient of windows of two by two in channels_last.
+Question max_pool_backward(const std::vector<int64_t>& sizes, at::ScalarType type) {
+  const auto x = at::randn(sizes).to(type).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto [y, index] = at::cpu::max_pool2d_with_indices(x, {2, 2});
+  const auto of_x = [x, index = index, gradient = at::randn_like(y)](auto* backward) {
+    return Results{backward(gradient, x, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false, index)};
+  };
+  return {"max_pool2d, window 2, channels_last, backward", [=] { return of_x(&at::max_pool2d_with_indices_backward); },
+          [=] { return of_x(&at::cpu::max_pool2d_with_indices_backward); }};
 }
 
 /// What dropout draws.
@@ -84,7 +99,11 @@ int main(int argc, char** argv) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const std::vector<int64_t>& sizes :
          {std::vector<int64_t>{128, 16, 28, 28}, {64, 64, 11, 11}, {8, 64, 112, 112}}) {
-      for (const auto& question : {max_pool(sizes, type, 2), max_pool(sizes, type, 3), bernoulli(sizes, type)}) {
+      constexpr auto kPlanes = at::MemoryFormat::Contiguous, kChannelsLast = at::MemoryFormat::ChannelsLast;
+      const Question questions[] = {max_pool(sizes, type, 2, kPlanes),       max_pool(sizes, type, 3, kPlanes),
+                                    max_pool(sizes, type, 2, kChannelsLast), max_pool(sizes, type, 3, kChannelsLast),
+                                    max_pool_backward(sizes, type),          bernoulli(sizes, type)};
+      for (const auto& question : questions) {
         std::vector<double> our_ms, their_ms;
         const auto measure = [](const auto& call, std::vector<double>& to) {
           const auto began = std::chrono::steady_clock::now();

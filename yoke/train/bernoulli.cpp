@@ -41,8 +41,8 @@ YOKE_FOR_AVX2_TOO void temper(const uint32_t* words, int64_t count, uint32_t* to
 
 /// Two words are a draw; the first one has its upper bits.
 template <class T>
-inline __attribute__((always_inline)) void choose_ones(const uint32_t* words, int64_t count, int64_t limit, T one,
-                                                       T* to) {
+inline __attribute__((always_inline)) void write_ones(const uint32_t* words, int64_t count, int64_t limit, T one,
+                                                      T* to) {
   constexpr int64_t kUpperBits = (int64_t{1} << (kBitsOfDraw - 32)) - 1;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t draw = ((words[2 * i] & kUpperBits) << 32) | words[2 * i + 1];
@@ -50,14 +50,14 @@ inline __attribute__((always_inline)) void choose_ones(const uint32_t* words, in
   }
 }
 
-YOKE_FOR_AVX2_TOO void choose(const uint32_t* words, int64_t count, int64_t limit, uint32_t one, uint32_t* to) {
-  choose_ones(words, count, limit, one, to);
+YOKE_FOR_AVX2_TOO void choose_ones(const uint32_t* words, int64_t count, int64_t limit, uint32_t one, uint32_t* to) {
+  write_ones(words, count, limit, one, to);
 }
-YOKE_FOR_AVX2_TOO void choose(const uint32_t* words, int64_t count, int64_t limit, uint16_t one, uint16_t* to) {
-  choose_ones(words, count, limit, one, to);
+YOKE_FOR_AVX2_TOO void choose_ones(const uint32_t* words, int64_t count, int64_t limit, uint16_t one, uint16_t* to) {
+  write_ones(words, count, limit, one, to);
 }
-YOKE_FOR_AVX2_TOO void choose(const uint32_t* words, int64_t count, int64_t limit, uint8_t one, uint8_t* to) {
-  choose_ones(words, count, limit, one, to);
+YOKE_FOR_AVX2_TOO void choose_ones(const uint32_t* words, int64_t count, int64_t limit, uint8_t one, uint8_t* to) {
+  write_ones(words, count, limit, one, to);
 }
 
 /// The generator's draws, as its operator() gives them one by one.
@@ -85,7 +85,7 @@ void fill(at::mt19937_data_pod& state, int64_t count, double p, T one, T* to) {
   for (int64_t begin = 0; begin < count; begin += kPart) {
     const auto part = std::min(kPart, count - begin);
     draw(state, 2 * part, words.data());
-    choose(words.data(), part, limit, one, to + begin);
+    choose_ones(words.data(), part, limit, one, to + begin);
   }
 }
 

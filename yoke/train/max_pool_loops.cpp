@@ -1,75 +1,20 @@
-// The loops handle eight numbers at once, by the vectors that GCC and Clang have for all processors.
+// Loops for planes (NCHW), which handle eight columns at once.
 //
 // Rows do not end with a vector: loops read and write up to 15 numbers past the end of a row. That is the next row,
 // which is written later. The last planes are handled in a memory of their own.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "yoke/train/detail/for_avx2.h"
 #include "yoke/train/detail/max_pool.h"
-
-#pragma GCC diagnostic ignored "-Wpsabi"  // all functions with vectors are inlined
+#include "yoke/train/detail/vectors.h"
 
 namespace yoke::train::detail {
 namespace {
 
-#define YOKE_INLINE inline __attribute__((always_inline))
-
-constexpr int64_t kNumbers = 8;
 constexpr int64_t kPastEnd = 2 * kNumbers;
-using Floats = float __attribute__((vector_size(32)));
-using Ints = int32_t __attribute__((vector_size(32)));  // also masks: -1 is true
-using Words = uint32_t __attribute__((vector_size(32)));
-using Halves = uint16_t __attribute__((vector_size(16)));
-using Longs = int64_t __attribute__((vector_size(64)));
-
 constexpr Ints kEven = {0, 2, 4, 6, 8, 10, 12, 14};
-
-template <class To, class From>
-YOKE_INLINE To bits_of(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof to);
-  return to;
-}
-
-template <class Vector, class T>
-YOKE_INLINE Vector vector_at(const T* from) {
-  Vector vector;
-  static_assert(sizeof(Vector) % sizeof(T) == 0);
-  std::memcpy(&vector, from, sizeof vector);
-  return vector;
-}
-
-YOKE_INLINE Floats load(const float* from) { return vector_at<Floats>(from); }
-YOKE_INLINE Ints load(const int32_t* from) { return vector_at<Ints>(from); }
-YOKE_INLINE Floats load(const uint16_t* from) {
-  return bits_of<Floats>(__builtin_convertvector(vector_at<Halves>(from), Words) << 16);
-}
-
-YOKE_INLINE void store(Floats numbers, float* to) { std::memcpy(to, &numbers, sizeof numbers); }
-YOKE_INLINE void store(Ints numbers, int32_t* to) { std::memcpy(to, &numbers, sizeof numbers); }
-YOKE_INLINE void store(Ints numbers, int64_t* to) {
-  const auto longs = __builtin_convertvector(numbers, Longs);
-  std::memcpy(to, &longs, sizeof longs);
-}
-/// REQUIRES: the numbers are bfloat16.
-YOKE_INLINE void store(Floats numbers, uint16_t* to) {
-  const auto halves = __builtin_convertvector(bits_of<Words>(numbers) >> 16, Halves);
-  std::memcpy(to, &halves, sizeof halves);
-}
-
-YOKE_INLINE Floats choose(Ints mask, Floats a, Floats b) { return mask ? a : b; }
-YOKE_INLINE Ints choose(Ints mask, Ints a, Ints b) { return mask ? a : b; }
-YOKE_INLINE Ints all(int64_t number) { return Ints{} + static_cast<int32_t>(number); }
-
-YOKE_INLINE bool has_any(Ints mask) {
-  int32_t found = 0;
-  for (int64_t i = 0; i < kNumbers; ++i) found |= mask[i];
-  return found != 0;
-}
 
 template <class Vector>
 YOKE_INLINE Vector even(const Vector& a, const Vector& b) {
@@ -81,15 +26,6 @@ YOKE_INLINE Vector odd(const Vector& a, const Vector& b) {
 }
 
 int64_t rounded_up(int64_t number) { return (number + kNumbers - 1) / kNumbers * kNumbers; }
-
-/// The rows or columns of the window that begins at `first`, which may be in the padding.
-struct Range {
-  int64_t begin, end;
-};
-YOKE_INLINE Range range(int64_t out, int64_t stride, int64_t padding, int64_t window, int64_t size) {
-  const int64_t first = out * stride - padding;
-  return {std::max<int64_t>(first, 0), std::min(first + window, size)};
-}
 
 /// How many planes must not be read and written past their ends.
 int64_t num_last(const MaxPool& pool) {
@@ -157,7 +93,7 @@ YOKE_INLINE bool pool_plane(const MaxPool& pool, const T* x, T* y, int64_t* inde
   float* const bests = columns.best.data();
   int32_t* const begins = columns.begin.data();
   for (int64_t out_row = 0; out_row < pool.out_height; ++out_row, y += pool.out_width, index += pool.out_width) {
-    const auto rows = range(out_row, pool.stride_height, pool.top, pool.window_height, pool.height);
+    const auto rows = pool.rows_of(out_row);
     for (int64_t column = 0; column < pool.width; column += kNumbers) {
       auto best = load(x + rows.begin * pool.width + column);
       has_nan |= best != best;

@@ -3,12 +3,18 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include <ATen/ops/max_pool2d_with_indices_backward_cpu_dispatch.h>
 #include <ATen/ops/max_pool2d_with_indices_cpu_dispatch.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +33,15 @@ struct Case {
   bool ceil_mode = false;
 };
 
-testing::AssertionResult are_same(const at::Tensor& a, const at::Tensor& b) {
+constexpr auto kInfinity = std::numeric_limits<double>::infinity();
+constexpr auto kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// Whether all bits are the same, but for NaN, of which libtorch's own kernels have different bits for different sizes.
+testing::AssertionResult are_same(const at::Tensor& of_yoke, const at::Tensor& of_libtorch) {
+  const auto with_one_nan = [](const at::Tensor& x) {
+    return x.is_floating_point() ? x.clone().masked_fill_(x.isnan(), kNan) : x;
+  };
+  const auto a = with_one_nan(of_yoke), b = with_one_nan(of_libtorch);
   if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type()) {
     return testing::AssertionFailure() << "other sizes, strides or types";
   }
@@ -47,9 +61,12 @@ void compare(const at::Tensor& x, const Case& c = {}) {
       at::cpu::max_pool2d_with_indices(x, c.window, c.stride, c.padding, c.dilation, c.ceil_mode);
   ASSERT_TRUE(are_same(y, their_y));
   ASSERT_TRUE(are_same(index, their_index));
+  const auto gradient = at::randn_like(y).masked_fill_(y == 0, -0.0).masked_fill_(y == 1, kNan);
+  const auto of_x = [&, index = index](auto* backward) {
+    return backward(gradient, x, c.window, c.stride, c.padding, c.dilation, c.ceil_mode, index);
+  };
+  ASSERT_TRUE(are_same(of_x(&at::max_pool2d_with_indices_backward), of_x(&at::cpu::max_pool2d_with_indices_backward)));
 }
-
-constexpr auto kInfinity = std::numeric_limits<double>::infinity();
 
 /// Few different numbers, so that many are equal, also 0 and -0, and an infinity. With infinities of both signs
 /// libtorch would compute the result.
@@ -60,9 +77,7 @@ at::Tensor numbers(at::IntArrayRef sizes, at::ScalarType type, double infinity =
   return x.to(type);
 }
 
-at::Tensor with_nan(at::Tensor x) {
-  return x.masked_fill_(at::randint(0, 20, x.sizes()) == 0, std::numeric_limits<double>::quiet_NaN());
-}
+at::Tensor with_nan(at::Tensor x) { return x.masked_fill_(at::randint(0, 20, x.sizes()) == 0, kNan); }
 
 class MaxPool : public testing::TestWithParam<at::ScalarType> {
  protected:
@@ -73,10 +88,11 @@ INSTANTIATE_TEST_SUITE_P(Types, MaxPool, testing::Values(at::kFloat, at::kBFloat
                          [](const auto& param) { return std::string(c10::toString(param.param)); });
 
 TEST(MaxPoolOfProgram, HasTheseLoops) {
-  const auto table =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::max_pool2d_with_indices", "").dumpComputedTable();
-  EXPECT_TRUE(std::regex_search(table, std::regex("(^|\n)CPU: registered at [^\n]*yoke/train/own_kernels.cpp")))
-      << table;
+  for (const auto* name : {"aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward"}) {
+    const auto table = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").dumpComputedTable();
+    EXPECT_TRUE(std::regex_search(table, std::regex("(^|\n)CPU: registered at [^\n]*yoke/train/own_kernels.cpp")))
+        << table;
+  }
 }
 
 TEST(MaxPoolOfProgram, TheseLoopsComputeWhatTheyCan) {
@@ -102,6 +118,39 @@ TEST(MaxPoolOfProgram, TheseLoopsComputeWhatTheyCan) {
     x[1][1][1] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_FALSE(is_computed());
   }
+}
+
+TEST(MaxPoolOfProgram, TheseLoopsComputeChannelsLast) {
+  const detail::MaxPool pool{.height = 5,
+                             .width = 7,
+                             .out_height = 2,
+                             .out_width = 3,
+                             .window_height = 2,
+                             .window_width = 2,
+                             .stride_height = 2,
+                             .stride_width = 2,
+                             .top = 0,
+                             .left = 0};
+  constexpr int64_t kChannels = 11;
+  const auto x = numbers({2, kChannels, 5, 7}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto [their_y, their_index] = at::cpu::max_pool2d_with_indices(x, {2, 2});
+  const auto y = at::zeros_like(their_y), index = at::zeros_like(their_index), gradient = at::randn_like(y);
+  detail::pool_channels_last(pool, x.const_data_ptr<float>(), kChannels, 0, 2 * pool.out_height,
+                             y.mutable_data_ptr<float>(), index.mutable_data_ptr<int64_t>());
+  EXPECT_TRUE(are_same(y, their_y));
+  EXPECT_TRUE(are_same(index, their_index));
+
+  const auto image = at::empty_like(x[0]);
+  const auto is_spread = [&] {
+    return detail::spread_channels_last(pool, gradient.const_data_ptr<float>(), index.const_data_ptr<int64_t>(),
+                                        kChannels, image.mutable_data_ptr<float>());
+  };
+  EXPECT_TRUE(is_spread());
+  const auto expected =
+      at::cpu::max_pool2d_with_indices_backward(gradient, x, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false, index);
+  EXPECT_TRUE(at::equal(image, expected[0]));
+  index[0][kChannels - 1][1][2] += 2;  // it is not in its window
+  EXPECT_FALSE(is_spread());
 }
 
 TEST_P(MaxPool, SquaresOfAllWidths) {
@@ -136,13 +185,63 @@ TEST_P(MaxPool, AllWindows) {
   }
 }
 
+TEST_P(MaxPool, ChannelsLast) {
+  for (const int64_t channels : {1, 7, 8, 9, 16, 23, 40}) {
+    for (const int64_t window : {1, 2, 3, 5}) {
+      for (const int64_t other : {2, 3}) {
+        for (const int64_t stride : {1, 2, 3, 5}) {
+          for (const int64_t padding : {0, 1, 2}) {
+            if (2 * padding > std::min(window, other)) continue;
+            const Case c{.window = {window, other},
+                         .stride = {stride, std::max(stride, other)},
+                         .padding = {padding, padding / 2}};
+            for (const int64_t width : {6, 9}) {
+              const auto x =
+                  numbers({2, channels, width + 4, width}, GetParam()).contiguous(at::MemoryFormat::ChannelsLast);
+              compare(x, c);
+              compare(x.clone().masked_fill_(at::randint(0, 8, x.sizes()) == 0, kInfinity), c);
+              compare(with_nan(x.clone()), c);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MaxPool, ChannelsLastOfOtherStrides) {
+  const auto x = numbers({4, 24, 9, 12}, GetParam()).contiguous(at::MemoryFormat::ChannelsLast);
+  compare(x.narrow(1, 3, 16));
+  compare(x.narrow(2, 1, 6));
+  compare(x.slice(0, 0, 4, 2));
+  compare(x.expand({4, 24, 9, 12}));
+  compare(x[0]);
+}
+
+TEST_P(MaxPool, GradientsOfOtherStrides) {
+  const auto x = numbers({3, 16, 8, 8}, GetParam()).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto [y, index] = at::max_pool2d_with_indices(x, {2, 2});
+  for (const auto& gradient :
+       {at::randn({1, 1, 1, 1}).to(GetParam()).expand(y.sizes()), at::randn({3, 16, 4, 4}).to(GetParam()),
+        at::randn({3, 4, 4, 16}).to(GetParam()).permute({0, 3, 1, 2})}) {
+    for (const auto& its_index : {index, index.contiguous()}) {
+      EXPECT_TRUE(are_same(
+          at::max_pool2d_with_indices_backward(gradient, x, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false, its_index),
+          at::cpu::max_pool2d_with_indices_backward(gradient, x, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false, its_index)));
+    }
+  }
+  const auto foreign = at::full_like(index, 63);  // no window but the last one has this place
+  EXPECT_TRUE(
+      are_same(at::max_pool2d_with_indices_backward(y, x, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false, foreign),
+               at::cpu::max_pool2d_with_indices_backward(y, x, {2, 2}, {2, 2}, {0, 0}, {1, 1}, false, foreign)));
+}
+
 TEST_P(MaxPool, WhatLibtorchComputes) {
   const auto x = numbers({2, 8, 9, 11}, GetParam());
   compare(x, {.window = {3, 3}, .ceil_mode = true});
   compare(x, {.window = {3, 3}, .dilation = {2, 2}});
   compare(x, {.window = {2}, .stride = {}, .padding = {0}, .dilation = {1}});
   compare(x[0]);
-  compare(x.contiguous(at::MemoryFormat::ChannelsLast));
   compare(x.transpose(2, 3));
   compare(x.narrow(3, 1, 9));
   compare(x.permute({1, 0, 2, 3}));
@@ -160,6 +259,7 @@ TEST_P(MaxPool, LargeImagesOnSeveralThreads) {
   for (const Case& c : {Case{}, Case{.window = {3, 3}, .padding = {1, 1}}}) {
     compare(x, c);
     compare(with_nan(x.clone()), c);
+    compare(x.contiguous(at::MemoryFormat::ChannelsLast), c);
   }
   at::set_num_threads(threads);
 }

@@ -22,6 +22,7 @@ bool replace_kernels() {
     static auto* const library =
         new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
     library->impl("max_pool2d_with_indices", &max_pool2d);
+    library->impl("max_pool2d_with_indices_backward", &max_pool2d_backward);
     library->impl("bernoulli_.float", &bernoulli_);
   } catch (const c10::Error&) {
     return false;  // a libtorch whose operators have other arguments keeps its kernels

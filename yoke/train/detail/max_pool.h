@@ -1,6 +1,7 @@
 // yoke/train/detail/max_pool.h -- loops for max pooling of images, with the values, indices and bits of libtorch's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace yoke::train::detail {
@@ -15,9 +16,24 @@ struct MaxPool {
   int64_t stride_height, stride_width;
   int64_t top, left;  ///< Paddings.
 
+  struct Range {
+    int64_t begin, end;
+  };
+  /// The rows and the columns of the image that are in the windows of a row and of a column of the result.
+  Range rows_of(int64_t out_row) const { return within(out_row * stride_height - top, window_height, height); }
+  Range columns_of(int64_t out_column) const { return within(out_column * stride_width - left, window_width, width); }
+
   /// Whether the windows are the squares of two by two.
   bool is_of_squares() const {
     return window_height == 2 && window_width == 2 && stride_height == 2 && stride_width == 2 && top == 0 && left == 0;
+  }
+
+  /// Whether no number is in two windows.
+  bool is_disjoint() const { return stride_height >= window_height && stride_width >= window_width; }
+
+ private:
+  static Range within(int64_t first, int64_t window, int64_t size) {
+    return {std::max<int64_t>(first, 0), std::min(first + window, size)};
   }
 };
 
@@ -26,5 +42,19 @@ struct MaxPool {
 bool pool_planes(const MaxPool& pool, const float* x, int64_t num_planes, float* y, int64_t* index);
 /// The same for bfloat16, of which these are the bits.
 bool pool_planes(const MaxPool& pool, const uint16_t* x, int64_t num_planes, uint16_t* y, int64_t* index);
+
+/// The same for images whose channels are next to each other (channels_last), at least eight, with NaN and infinities:
+/// rows `begin` to `end` of the results of all images, one image after the other.
+void pool_channels_last(const MaxPool& pool, const float* x, int64_t channels, int64_t begin, int64_t end, float* y,
+                        int64_t* index);
+void pool_channels_last(const MaxPool& pool, const uint16_t* x, int64_t channels, int64_t begin, int64_t end,
+                        uint16_t* y, int64_t* index);
+
+/// The gradient of one such image, of the result's gradient and the index. REQUIRES: no number is in two windows.
+/// Returns false if an index is not in its window: then libtorch must compute the gradient.
+bool spread_channels_last(const MaxPool& pool, const float* gradient, const int64_t* index, int64_t channels,
+                          float* image);
+bool spread_channels_last(const MaxPool& pool, const uint16_t* gradient, const int64_t* index, int64_t channels,
+                          uint16_t* image);
 
 }  // namespace yoke::train::detail

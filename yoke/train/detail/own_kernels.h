@@ -15,6 +15,12 @@ namespace yoke::train::detail {
 std::tuple<at::Tensor, at::Tensor> max_pool2d(const at::Tensor& x, at::IntArrayRef window, at::IntArrayRef stride,
                                               at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode);
 
+/// aten::max_pool2d_with_indices_backward, of channels_last tensors and windows that do not overlap: libtorch first
+/// fills all gradients with zeros, then adds to one number after the other.
+at::Tensor max_pool2d_backward(const at::Tensor& gradient, const at::Tensor& x, at::IntArrayRef window,
+                               at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                               bool ceil_mode, const at::Tensor& index);
+
 /// aten::bernoulli_.float, which dropout calls. On processors that are not Intel's, libtorch takes 6 ns for each
 /// number: two draws of its generator, a Mersenne Twister, one after the other. Here each step is a loop over many
 /// draws, and the generator ends in the same state. On Intel's, libtorch asks MKL for other numbers, and computes it
