@@ -61,12 +61,16 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
     return {ErrorCode::kUnavailable,
             fmt::format("{} cannot reach slurmdbd, which keeps the accounts of jobs: {}", program, last_line(said))};
   }
-  if (is_request && contains_any(said, {"Zero Bytes were transmitted", "Socket timed out"})) {
+  // The texts are those of Slurm's table of errors (src/common/slurm_errno.c). With these, a request may have arrived.
+  const bool was_lost = contains_any(said, {"Zero Bytes were transmitted", "Socket timed out", "receive failure",
+                                            "Unexpected missing socket error", "Connection reset by peer"});
+  if (is_request && was_lost) {
     return {ErrorCode::kTimeout,
             fmt::format("{} lost slurmctld before its answer: {}{}", program, last_line(said), kMayHappen)};
   }
-  if (contains_any(said, {"Unable to contact slurm controller", "Connection refused", "Zero Bytes were transmitted",
-                          "Socket timed out"})) {
+  if (was_lost || contains_any(said, {"Unable to contact slurm controller", "Connection refused",
+                                      "Communication connection failure", "Communication shutdown failure",
+                                      "Message send failure", "Rate limit exceeded"})) {
     return {ErrorCode::kUnavailable, fmt::format("{} cannot reach slurmctld: {}; running jobs continue, try again "
                                                  "later (`scontrol ping` shows whether it is up)",
                                                  program, last_line(said))};

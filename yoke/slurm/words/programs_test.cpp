@@ -20,6 +20,12 @@ TEST(SlurmPrograms, SayWhichDaemonIsMissing) {
   const auto controller = failure("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n");
   EXPECT_EQ(controller.code(), ErrorCode::kUnavailable);
   EXPECT_THAT(controller.what(), HasSubstr("squeue cannot reach slurmctld"));
+  for (const auto* text : {"Unexpected missing socket error", "Message receive failure", "Message send failure",
+                           "Communication connection failure", "Unable to contact slurm controller (receive failure)",
+                           "Zero Bytes were transmitted or received", "Connection reset by peer",
+                           "Rate limit exceeded, please retry momentarily"}) {
+    EXPECT_EQ(failure(std::string("slurm_load_jobs error: ") + text + "\n").code(), ErrorCode::kUnavailable) << text;
+  }
   const auto munge = failure(
       "squeue: error: If munged is up, restart with --num-threads=10\nsqueue: error: Munge encode "
       "failed: Failed to access \"/run/munge/munge.socket.2\": No such file or directory\n");
@@ -49,10 +55,17 @@ TEST(SlurmPrograms, SayWhoGaveNoAnswer) {
               HasSubstr("the step did not start, or hangs; `squeue --steps --me` lists steps. It said: srun: Step "
                         "creation temporarily disabled, retrying"));
   // slurmctld may have taken the job.
-  const auto lost = failure_of(
-      "sbatch", {.status = 1, .out = "", .err = "sbatch: error: Batch job submission failed: Socket timed out\n"},
-      seconds(60));
-  EXPECT_EQ(lost.code(), ErrorCode::kTimeout);
+  const auto code_of_submission = [](const std::string& text) {
+    return failure_of("sbatch",
+                      {.status = 1, .out = "", .err = "sbatch: error: Batch job submission failed: " + text + "\n"},
+                      seconds(60))
+        .code();
+  };
+  EXPECT_EQ(code_of_submission("Socket timed out on send/recv operation"), ErrorCode::kTimeout);
+  EXPECT_EQ(code_of_submission("Unable to contact slurm controller (receive failure)"), ErrorCode::kTimeout);
+  EXPECT_EQ(code_of_submission("Unexpected missing socket error"), ErrorCode::kTimeout);
+  EXPECT_EQ(code_of_submission("Unable to contact slurm controller (connect failure)"), ErrorCode::kUnavailable);
+  EXPECT_EQ(code_of_submission("Unable to contact slurm controller (send failure)"), ErrorCode::kUnavailable);
 }
 
 TEST(SlurmPrograms, HintsAboutHelpAreNotTheReason) {
