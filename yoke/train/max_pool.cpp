@@ -48,7 +48,7 @@ std::optional<MaxPool> pool_of(const at::Tensor& x, at::IntArrayRef window, at::
   const bool has_loop = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
   if (!has_loop || !x.is_cpu() || x.layout() != at::kStrided || x.numel() == 0) return std::nullopt;
   if (x.dim() != 3 && x.dim() != 4) return std::nullopt;
-  if (!is_of_planes(x) && (!is_channels_last(x) || x.size(1) < 8)) return std::nullopt;
+  if (!is_of_planes(x) && (!is_channels_last(x) || x.size(1) < kMinChannels)) return std::nullopt;
   const int64_t height = x.size(-2), width = x.size(-1);
   if (height > kMaxNumbers || width > kMaxNumbers / height) return std::nullopt;
   MaxPool pool{.height = height,

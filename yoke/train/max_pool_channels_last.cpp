@@ -11,6 +11,8 @@
 namespace yoke::train::detail {
 namespace {
 
+static_assert(kMinChannels >= kNumbers);
+
 /// Calls use(channel) with the first of each eight channels.
 template <class Use>
 YOKE_INLINE void for_eight_channels(int64_t channels, const Use& use) {

@@ -95,18 +95,15 @@ TEST(MaxPoolOfProgram, HasTheseLoops) {
   }
 }
 
+/// Square windows, of which each begins two numbers after the one before.
+detail::MaxPool pool_of(int64_t height, int64_t width, int64_t window) {
+  const int64_t out_height = (height - window) / 2 + 1, out_width = (width - window) / 2 + 1;
+  return {height, width, out_height, out_width, window, window, 2, 2, 0, 0};
+}
+
 TEST(MaxPoolOfProgram, TheseLoopsComputeWhatTheyCan) {
   for (const int64_t window : {2, 3}) {
-    const detail::MaxPool pool{.height = 6,
-                               .width = 9,
-                               .out_height = (6 - window) / 2 + 1,
-                               .out_width = (9 - window) / 2 + 1,
-                               .window_height = window,
-                               .window_width = window,
-                               .stride_height = 2,
-                               .stride_width = 2,
-                               .top = 0,
-                               .left = 0};
+    const auto pool = pool_of(6, 9, window);
     auto x = numbers({3, 6, 9}, at::kFloat);
     const auto is_computed = [&] {
       const auto y = at::empty({3, pool.out_height, pool.out_width});
@@ -121,16 +118,7 @@ TEST(MaxPoolOfProgram, TheseLoopsComputeWhatTheyCan) {
 }
 
 TEST(MaxPoolOfProgram, TheseLoopsComputeChannelsLast) {
-  const detail::MaxPool pool{.height = 5,
-                             .width = 7,
-                             .out_height = 2,
-                             .out_width = 3,
-                             .window_height = 2,
-                             .window_width = 2,
-                             .stride_height = 2,
-                             .stride_width = 2,
-                             .top = 0,
-                             .left = 0};
+  const auto pool = pool_of(5, 7, 2);
   constexpr int64_t kChannels = 11;
   const auto x = numbers({2, kChannels, 5, 7}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast);
   const auto [their_y, their_index] = at::cpu::max_pool2d_with_indices(x, {2, 2});

@@ -61,7 +61,8 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
     return {ErrorCode::kUnavailable,
             fmt::format("{} cannot reach slurmdbd, which keeps the accounts of jobs: {}", program, last_line(said))};
   }
-  // The texts are those of Slurm's table of errors (src/common/slurm_errno.c). With these, a request may have arrived.
+  // The texts are those of Slurm's table of errors (src/common/slurm_errno.c) and of the system. With these, a request
+  // may have arrived.
   const bool was_lost = contains_any(said, {"Zero Bytes were transmitted", "Socket timed out", "receive failure",
                                             "Unexpected missing socket error", "Connection reset by peer"});
   if (is_request && was_lost) {

@@ -43,8 +43,10 @@ bool pool_planes(const MaxPool& pool, const float* x, int64_t num_planes, float*
 /// The same for bfloat16, of which these are the bits.
 bool pool_planes(const MaxPool& pool, const uint16_t* x, int64_t num_planes, uint16_t* y, int64_t* index);
 
-/// The same for images whose channels are next to each other (channels_last), at least eight, with NaN and infinities:
-/// rows `begin` to `end` of the results of all images, one image after the other.
+constexpr int64_t kMinChannels = 8;
+
+/// The same for images whose channels, at least kMinChannels, are next to each other (channels_last), with NaN and
+/// infinities: rows `begin` to `end` of the results of all images, one image after the other.
 void pool_channels_last(const MaxPool& pool, const float* x, int64_t channels, int64_t begin, int64_t end, float* y,
                         int64_t* index);
 void pool_channels_last(const MaxPool& pool, const uint16_t* x, int64_t channels, int64_t begin, int64_t end,
